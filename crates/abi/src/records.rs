@@ -265,7 +265,8 @@ pub struct BlockRecord {
     pub site: u32,
     /// Age in GC generations (saturates at 131,071).
     pub age: u32,
-    /// How many blocks it stands for: 1 unless it was sampled.
+    /// How many blocks it stands for: 1 unless it was sampled. 0, in a copy of the process: its owner has freed it, and the
+    /// allocator does not have it back yet.
     pub weight: f64,
 }
 

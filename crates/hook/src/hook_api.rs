@@ -299,7 +299,7 @@ unsafe extern "C" fn blocks(
 ) -> Status {
     reach_down();
     let now = shared::generation();
-    let is_all = state::paused(|_| {
+    let is_all = state::paused_anywhere(|_| {
         lost::take_out();
         let mut each = |address: usize, block: Removed| {
             if is_of(block.site, site) && block.age >= min_age {
@@ -330,6 +330,14 @@ unsafe extern "C" fn blocks(
                 unsafe { visit(context, &raw const record) };
             }
         });
+        if shared::is_copy() {
+            in_band::each_given_up(&mut |address, size| {
+                let (address, site) = (address as u64, shown_site(memintro_abi::SITE_OTHER, site));
+                let record = BlockRecord { address, size, site, age: 0, weight: 0.0 };
+                // SAFETY: the caller's own callback and context.
+                unsafe { visit(context, &raw const record) };
+            });
+        }
         is_all
     });
     if is_all == Some(false) { Status::UNREADABLE } else { state::done(is_all) }

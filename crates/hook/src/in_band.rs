@@ -250,7 +250,19 @@ pub(crate) fn keeping(open: impl FnOnce()) {
     KEEPER.store(0, Ordering::Relaxed);
 }
 
-/// Gives a block back whose free was written down, and is recorded now. The world is paused.
+/// Visits the blocks that are kept, with their bytes. The world is paused.
+pub(crate) fn each_given_up(visit: &mut dyn FnMut(usize, u64)) {
+    let mut next = KEPT.load(Ordering::Relaxed);
+    while next != 0 {
+        // SAFETY: a block that its owner has given up, and that begins with the address of the one before.
+        unsafe {
+            visit(next, tails::bytes_of(next));
+            next = *ptr::with_exposed_provenance::<usize>(next);
+        }
+    }
+}
+
+/// Gives a block back whose free was written down, and is recorded now. The world is paused. In a copy of the process it is kept.
 ///
 /// # Safety
 /// Its owner has given it up.
@@ -259,7 +271,7 @@ pub(crate) unsafe extern "C" fn give_back_later(address: usize) {
     let keeper = KEEPER.load(Ordering::Relaxed);
     // SAFETY: each is a block that its owner has given up, and has room for an address.
     unsafe {
-        if keeper != 0 && keeper == tls::number() {
+        if keeper != 0 && keeper == tls::number() || shared::is_copy() {
             *first = KEPT.swap(address, Ordering::Relaxed);
             return;
         }

@@ -237,7 +237,7 @@ pub(crate) fn moved(from: usize, to: usize) {
 /// Visits the live objects.
 pub(crate) fn each(visit: &mut dyn FnMut(&BlockRecord)) -> Status {
     let now = shared::generation();
-    state::done(state::paused(|_| {
+    state::done(state::paused_anywhere(|_| {
         object_samples::each(now, visit);
         OBJECTS.for_each(now, &mut |slot, object| {
             visit(&BlockRecord {

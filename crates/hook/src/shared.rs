@@ -238,6 +238,14 @@ pub(crate) unsafe fn of_other_process(moved: impl Fn(usize) -> usize) -> Other {
     }
 }
 
+/// Whether this is a frozen copy of the process that the state belongs to: another process with a copy of its memory, made
+/// without libc's fork. No other thread is there, and one may have held a lock of the allocator at the copy's instant: so
+/// nothing of the allocator may be called here.
+pub(crate) fn is_copy() -> bool {
+    // SAFETY: a plain system call.
+    unsafe { libc::getpid() }.unsigned_abs() != PID.load(Ordering::Relaxed)
+}
+
 /// Whether the figures are unusable.
 pub(crate) fn is_lost() -> bool {
     IS_LOST.load(Ordering::Acquire)

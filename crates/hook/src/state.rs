@@ -65,6 +65,15 @@ pub(crate) fn paused<R>(action: impl FnOnce(&Paused<'_>) -> R) -> Option<R> {
     (!is_lost()).then(|| action(&paused))
 }
 
+/// The same for a reading that a copy of the process may want as well ([`shared::is_copy`]).
+pub(crate) fn paused_anywhere<R>(action: impl FnOnce(&Paused<'_>) -> R) -> Option<R> {
+    if !shared::is_copy() {
+        return paused(action);
+    }
+    let own = thread::own().filter(|_| !is_lost())?;
+    THREADS.pause_in_copy(&own).map(|paused| action(&paused))
+}
+
 /// The status to return for what [`paused`] has done or not done.
 pub(crate) fn done<R>(outcome: Option<R>) -> Status {
     match outcome {

@@ -40,10 +40,27 @@ impl Threads {
         // The pause outlives this function's stack frame.
         own.busy.store(stack::pointer().wrapping_add(CALLERS_BYTES), Ordering::Relaxed);
         if self.still(own, sleeps.min(SLEEPS_FOR_OTHERS)) {
-            return Some(Paused { threads: self, own });
+            return Some(Paused { threads: self, own, opens: true });
         }
         self.give_up(own);
         None
+    }
+
+    /// As [`Threads::pause`] in a frozen copy of the process, which has this thread alone. `None` if another thread was
+    /// recording at the copy's instant: it never ends that. What was written down is recorded, and the gate stays as it is:
+    /// nobody else is there to come through it, and whoever opens it may have to call the allocator.
+    pub fn pause_in_copy<'a>(&'a self, own: &'a ThreadState) -> Option<Paused<'a>> {
+        stack::touch::<PAUSE_STACK_BYTES>();
+        if own.is_noting() || !self.is_still(own) {
+            return None;
+        }
+        own.busy.store(stack::pointer().wrapping_add(CALLERS_BYTES), Ordering::Relaxed);
+        let gate = self.gate.load(Ordering::Acquire);
+        // Whoever has not written to its place yet never does.
+        self.deferred.orphan(places(gate));
+        self.settle().settle();
+        self.deferred.read(places(gate), |event, path| self.settle().record(own, event, path));
+        Some(Paused { threads: self, own, opens: false })
     }
 
     /// Becomes the pauser. `false`: another thread stays the pauser, or the caller is a signal handler that has
@@ -202,10 +219,15 @@ impl Threads {
 pub struct Paused<'a> {
     threads: &'a Threads,
     own: &'a ThreadState,
+    /// False in a copy of the process.
+    opens: bool,
 }
 
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
+        if !self.opens {
+            return;
+        }
         let errno = Errno::save();
         self.threads.open(self.own);
         self.threads.end_turn(self.own);

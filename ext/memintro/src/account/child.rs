@@ -18,7 +18,7 @@ use super::threads::Threads;
 use super::{HeapPage, Wanted, glibc, objects, sites, table};
 
 /// For call sites of blocks.
-const SITES_SECONDS: i64 = 2;
+const SITES_SECONDS: u32 = 2;
 
 pub(crate) struct Plan<'a> {
     pub(crate) wanted: Wanted,
@@ -31,8 +31,6 @@ pub(crate) struct Plan<'a> {
     pub(crate) threads: Option<Threads>,
     /// One of Ruby's objects.
     pub(crate) object: Option<usize>,
-    /// The process that was copied.
-    pub(crate) parent: libc::pid_t,
     pub(crate) text: *mut u8,
     pub(crate) room: usize,
     pub(crate) length: &'a AtomicU64,
@@ -43,7 +41,6 @@ pub(crate) struct Plan<'a> {
 }
 
 pub(crate) fn run(plan: &Plan<'_>) -> ! {
-    copy::become_harmless(plan.parent, plan.wanted.seconds, []);
     // SAFETY: the shared memory, which only this copy writes.
     let text = unsafe { std::slice::from_raw_parts_mut(plan.text, plan.room) };
     let mut answer = Answer::new(text, plan.length);
@@ -91,21 +88,12 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     answer.figure("stage", 2);
     if let (Some(api), Some(owners)) = (plan.hook, &frozen.owners) {
         // Another thread may have been recording at the instant of the copy, and never ends here.
-        set_timer(SITES_SECONDS);
+        copy::set_timer(SITES_SECONDS);
         sites::list(api, owners, answer)?;
         answer.figure("stage", 4);
     }
     answer.figure("lost", answer.lost());
     Some(())
-}
-
-fn set_timer(seconds: i64) {
-    let timer = libc::itimerval {
-        it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
-        it_value: libc::timeval { tv_sec: seconds, tv_usec: 0 },
-    };
-    // SAFETY: a valid record.
-    unsafe { libc::syscall(libc::SYS_setitimer, 0, &raw const timer, 0) };
 }
 
 /// The mappings of the copy.

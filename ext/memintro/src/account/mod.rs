@@ -23,12 +23,12 @@ mod threads;
 
 use std::ffi::c_void;
 use std::fs::File;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memintro_abi::{HookApi, Mode, OwnRange};
 
-use crate::copy::{self, Copy, Outcome, Shared};
+use crate::copy::{self, Copy, Life, Outcome, Shared};
 use crate::hook_link;
 
 pub(crate) use objects::{HeapPage, heap_pages};
@@ -74,6 +74,8 @@ pub(crate) struct Counting {
     copy: Copy,
     shared: Shared,
     maps: File,
+    /// What only this process can tell, read while the copy works.
+    read: Option<Read>,
     /// Of an allocator that gives memory back by itself, and so is asked at the copy's instant.
     allocator: Option<Statistics>,
     /// Whether the C library is asked as well. It goes through all free chunks, and nobody may allocate meanwhile.
@@ -81,6 +83,12 @@ pub(crate) struct Counting {
     /// Whether its end is not waited for, once it has answered.
     leaves: bool,
     deadline: Instant,
+}
+
+struct Read {
+    quick: Option<files::Quick>,
+    files: Option<Vec<u8>>,
+    allocator: Statistics,
 }
 
 /// Makes the copy. The caller holds the GVL, or promises that no page of Ruby's heap is given.
@@ -99,7 +107,6 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
         threads: threads::Threads::now().filter(|_| pages.is_empty()),
         // SAFETY: a variable of Ruby, which is set before any extension is loaded.
         object: usize::try_from(unsafe { rb_sys::rb_cObject }).ok(),
-        parent: std::process::id().cast_signed(),
         text: shared.start().wrapping_add(HEAD),
         room: TEXT,
         length: length(&shared),
@@ -108,9 +115,9 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
         table: table(&shared),
     };
     let allocator = statistics::of_other();
-    let copy = copy::make(|| child::run(&plan))?;
+    let copy = copy::make(Life { seconds: wanted.seconds, kept: [] }, || child::run(&plan))?;
     let with_heap = !pages.is_empty();
-    Ok(Counting { copy, shared, maps, allocator, asks_libc: with_heap, leaves: !with_heap, deadline })
+    Ok(Counting { copy, shared, maps, read: None, allocator, asks_libc: with_heap, leaves: !with_heap, deadline })
 }
 
 /// What the hook has mapped for itself.
@@ -152,17 +159,22 @@ fn table(shared: &Shared) -> table::Place {
 }
 
 impl Counting {
-    /// Waits for it, at most until a second after its deadline, and reads meanwhile what only this process can tell.
-    pub(crate) fn finish(self) -> Answer {
+    /// Waits for it, at most until a second after its deadline, and reads meanwhile what only this process can tell. `None`,
+    /// some milliseconds after the flag is set: to be called again.
+    pub(crate) fn finish(&mut self, interrupted: &AtomicBool) -> Option<Answer> {
         let shared = self.shared.start() as usize;
-        let quick = files::Quick::new();
-        let mut files = if quick.is_none() { files::list(&self.maps, shared) } else { None };
-        let allocator = self.allocator.unwrap_or_else(|| statistics::of_libc(self.asks_libc));
+        if self.read.is_none() {
+            let quick = files::Quick::new();
+            let files = if quick.is_none() { files::list(&self.maps, shared) } else { None };
+            let allocator = self.allocator.take().unwrap_or_else(|| statistics::of_libc(self.asks_libc));
+            self.read = Some(Read { quick, files, allocator });
+        }
         let whole = if self.leaves {
-            self.copy.answered(outcome(&self.shared), self.deadline)
+            self.copy.answered(outcome(&self.shared), self.deadline, interrupted)?
         } else {
-            self.copy.wait_until(self.deadline)
+            self.copy.wait_until(self.deadline, interrupted)?
         };
+        let Read { quick, mut files, allocator } = self.read.take()?;
         if let Some(quick) = quick {
             let table = table(&self.shared);
             files = table.read().and_then(|table| quick.list(shared, table));
@@ -177,7 +189,7 @@ impl Counting {
         let text = unsafe { std::slice::from_raw_parts(text, length.min(TEXT)) };
         // Without the files it is no account.
         let text = files.map(|files| [&files, text].concat()).unwrap_or_default();
-        Answer { text, whole, allocator }
+        Some(Answer { text, whole, allocator })
     }
 }
 

@@ -1,16 +1,34 @@
 //! Frozen copies of this process.
 //!
 //! The copy is made by the kernel's clone, without libc's fork: no handler of the program runs, and the copy has no
-//! exit signal, so the program gets no SIGCHLD and its own `wait` never sees it. Whoever runs in the copy allocates
-//! nothing by malloc and takes no lock that another thread may have held at its instant.
+//! exit signal, so the program gets no SIGCHLD and its own `wait` never sees it.
+//!
+//! Another thread may have held any lock at the copy's instant, and nobody opens it there. So each copy comes from [`split`]
+//! or [`make`], and keeps three rules:
+//!
+//! 1. **It becomes harmless before anything else** ([`become_harmless`]): it ends with its maker and after a deadline, and has
+//!    nothing of the program open. So whatever goes wrong in it later harms nobody.
+//! 2. **It calls neither the allocator nor the loader**, directly or through Rust's collections, `format!` or `dlsym`. Libc's fork
+//!    would take their locks; here, they stay as they were. Memory comes from [`own_memory`], and what must be looked up
+//!    is looked up before. Functions of Ruby and of extensions that a copy has to call may break this rule (to mark a class frees its
+//!    outdated call caches): its maker sees that the copy stands still, or that it ended without an answer.
+//! 3. **It opens no gate of the hook**: to record what was written down, and to free what was given up meanwhile, is for the
+//!    host. The hook's readings keep this rule by themselves in a process that is not its own (`state::paused_anywhere`).
+//!
+//! `spec/integration/copies_spec.rb` runs each kind of copy where calls of the allocator and the loader are noted, and where
+//! locks of the allocator are never opened.
+//!
+//! The maker waits without the GVL, until the copy has answered, the deadline is over, or Ruby interrupts the thread
+//! (`ruby_api::without_gvl`). A [`Copy`] that is dropped before it was waited for is ended.
 
 mod both;
 mod descriptors;
 mod leaving;
 pub(crate) mod own_memory;
 
+use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Memory that this process and its copy share.
@@ -75,6 +93,9 @@ pub(crate) fn sleep(time: Duration) {
     }
 }
 
+/// For so long nobody looks whether a copy has ended, or the wait for it.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// Whether the copy has answered, in memory that it shares with its maker. Zero at first.
 #[repr(transparent)]
 pub(crate) struct Outcome(AtomicU32);
@@ -104,53 +125,66 @@ impl Drop for Shared {
     }
 }
 
-/// A copy at work. Whoever holds this waits for its end.
+/// A copy at work. It is ended when this is dropped before its end is known, or left to itself ([`Copy::leave`]).
 pub(crate) struct Copy {
     pid: libc::pid_t,
+    /// Its maker. A forked child of it has this, too, but not the copy.
+    host: libc::pid_t,
     /// How long the kernel took to make it: it takes as long to end it.
     took: Duration,
+    is_gone: Cell<bool>,
 }
 
-/// Makes a copy, in which `run` runs and does not return.
-pub(crate) fn make(run: impl FnOnce()) -> std::io::Result<Copy> {
-    /// A copy that was left behind is gone after so long.
-    const LEFT: Duration = Duration::from_secs(1);
-    let _signals = Blocked::all();
-    let first = Instant::now();
-    let (pid, begun, error) = loop {
-        let begun = Instant::now();
-        // SAFETY: a copy of this process on a copy of this stack; it ends below.
-        let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
-        let error = std::io::Error::last_os_error();
-        let refused = pid == -1 && error.raw_os_error() == Some(libc::EAGAIN);
-        // The user may have no more processes, and the last copy and its thread count, too.
-        if !refused || leaving::threads() == 0 || first.elapsed() > LEFT {
-            break (pid, begun, error);
-        }
-        sleep(Duration::from_millis(1));
-    };
-    match pid {
-        0 => {
+/// How a copy lives.
+#[derive(Clone, Copy)]
+pub(crate) struct Life<const N: usize> {
+    /// After so many seconds it ends.
+    pub(crate) seconds: u32,
+    /// Descriptors that stay open in it.
+    pub(crate) kept: [i32; N],
+}
+
+/// Makes a copy, in which `run` runs once it is harmless, and does not return.
+pub(crate) fn make<const N: usize>(life: Life<N>, run: impl FnOnce()) -> std::io::Result<Copy> {
+    match split(life)? {
+        Some(copy) => Ok(copy),
+        None => {
             run();
             end(false)
         }
-        -1 => Err(error),
-        pid => Ok(Copy { pid: pid as libc::pid_t, took: begun.elapsed() }),
     }
 }
 
-/// Makes a copy, which goes on here as well: `None` is what the copy gets. No signal is delivered there.
-pub(crate) fn split() -> std::io::Result<Option<Copy>> {
+/// Makes a copy, which goes on here as well: `None` is what the copy gets, once it is harmless. Its caller ends it. No
+/// signal is delivered there.
+pub(crate) fn split<const N: usize>(life: Life<N>) -> std::io::Result<Option<Copy>> {
+    /// A copy that was left behind is gone after so long.
+    const LEFT: Duration = Duration::from_secs(1);
     let signals = Blocked::all();
-    let begun = Instant::now();
-    // SAFETY: a copy of this process on a copy of this stack, which its caller ends.
-    match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
-        0 => {
-            std::mem::forget(signals);
-            Ok(None)
+    // SAFETY: a system call without arguments.
+    let host = unsafe { libc::getpid() };
+    let first = Instant::now();
+    loop {
+        let begun = Instant::now();
+        // SAFETY: a copy of this process on a copy of this stack, which its caller ends.
+        match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
+            0 => {
+                become_harmless(host, life);
+                std::mem::forget(signals);
+                return Ok(None);
+            }
+            -1 => {}
+            pid => {
+                let (pid, took) = (pid as libc::pid_t, begun.elapsed());
+                return Ok(Some(Copy { pid, host, took, is_gone: Cell::new(false) }));
+            }
         }
-        -1 => Err(std::io::Error::last_os_error()),
-        pid => Ok(Some(Copy { pid: pid as libc::pid_t, took: begun.elapsed() })),
+        let error = std::io::Error::last_os_error();
+        // The user may have no more processes, and the last copy and its thread count, too.
+        if error.raw_os_error() != Some(libc::EAGAIN) || leaving::threads() == 0 || first.elapsed() > LEFT {
+            return Err(error);
+        }
+        sleep(Duration::from_millis(1));
     }
 }
 
@@ -173,7 +207,9 @@ pub(crate) fn end_with(status: i32) -> ! {
 }
 
 impl Copy {
-    pub(crate) fn pid(&self) -> libc::pid_t {
+    /// Its number, for somebody who waits for it otherwise.
+    pub(crate) fn go_on(self) -> libc::pid_t {
+        self.is_gone.set(true);
         self.pid
     }
 
@@ -186,25 +222,33 @@ impl Copy {
             if answer == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
                 continue;
             }
+            self.is_gone.set(answer != 0);
             return (answer != 0).then_some(if answer == self.pid { status } else { -1 });
         }
     }
 
     /// Waits until it has answered; returns whether it did. What remains of it then, it gives back by itself: while that
-    /// takes long, a bare thread waits for it.
-    pub(crate) fn answered(&self, outcome: &Outcome, deadline: Instant) -> bool {
-        const SLEEP: Duration = Duration::from_millis(10);
+    /// takes long, a bare thread waits for it. `None`: the flag was set before.
+    pub(crate) fn answered(
+        &self,
+        outcome: &Outcome,
+        deadline: Instant,
+        interrupted: &AtomicBool,
+    ) -> Option<bool> {
         while outcome.told() == 0 && Instant::now() < deadline {
             if self.ended().is_some() {
-                return outcome.told() == Outcome::WHOLE;
+                return Some(outcome.told() == Outcome::WHOLE);
             }
-            wait_while(&outcome.0, 0, SLEEP);
+            if interrupted.load(Ordering::Relaxed) {
+                return None;
+            }
+            wait_while(&outcome.0, 0, LOOK);
         }
         if outcome.told() != Outcome::WHOLE {
-            return self.wait_until(deadline);
+            return self.wait_until(deadline, interrupted);
         }
         self.leave();
-        true
+        Some(true)
     }
 
     /// It has answered, and is not waited for: it gives back its memory by itself, and while that takes long, a bare
@@ -229,8 +273,10 @@ impl Copy {
         // Somebody may have stopped it.
         // SAFETY: our own copy, which has not been waited for.
         unsafe { libc::kill(self.pid, signal) };
-        if !leaving::take_note(self.pid) {
-            self.wait_until(Instant::now() + Duration::from_secs(1));
+        if leaving::take_note(self.pid) {
+            self.is_gone.set(true);
+        } else {
+            self.end_by(Instant::now() + Duration::from_secs(1));
         }
     }
 
@@ -239,45 +285,58 @@ impl Copy {
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
     }
 
-    /// Waits; after the deadline, ends it. Returns whether it came to its end.
-    pub(crate) fn wait_until(&self, mut deadline: Instant) -> bool {
-        let mut killed = false;
+    /// Waits; after the deadline, ends it. Returns whether it came to its end. `None`: the flag was set before.
+    pub(crate) fn wait_until(&self, deadline: Instant, interrupted: &AtomicBool) -> Option<bool> {
+        const STEP: Duration = Duration::from_micros(500);
+        loop {
+            if let Some(status) = self.ended() {
+                return Some(status == 0);
+            }
+            if Instant::now() > deadline {
+                self.kill();
+                // What was killed still has its memory to give back, on a busy machine.
+                return Some(self.end_by(Instant::now() + Duration::from_secs(3)));
+            }
+            if interrupted.load(Ordering::Relaxed) {
+                return None;
+            }
+            sleep(STEP);
+        }
+    }
+
+    /// Waits for the end of what ends by itself. After that, it is in the kernel, and nobody's.
+    pub(crate) fn end_by(&self, deadline: Instant) -> bool {
+        const STEP: Duration = Duration::from_millis(2);
         loop {
             if let Some(status) = self.ended() {
                 return status == 0;
             }
             if Instant::now() > deadline {
-                if killed {
-                    return false; // It is in the kernel, and will be nobody's.
-                }
-                killed = true;
-                // What was killed still has its memory to give back, on a busy machine.
-                deadline = Instant::now() + Duration::from_secs(3);
-                self.kill();
+                return false;
             }
-            sleep(Duration::from_micros(if killed { 2_000 } else { 500 }));
+            sleep(STEP);
         }
     }
 }
 
-/// In the copy: no handler, descriptor, core file or long life of the program. `kept`: descriptors.
-pub(crate) fn become_harmless<const N: usize>(parent: libc::pid_t, seconds: u32, mut kept: [i32; N]) {
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // SAFETY: a system call without arguments.
+        if !self.is_gone.get() && self.host == unsafe { libc::getpid() } {
+            self.kill();
+            self.leave();
+        }
+    }
+}
+
+/// In the copy: no handler, descriptor, core file or long life of the program. What bounds its life comes first.
+fn become_harmless<const N: usize>(parent: libc::pid_t, life: Life<N>) {
+    let Life { seconds, mut kept } = life;
     // SAFETY: system calls with valid arguments; each may fail, and then changes nothing.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if libc::getppid() != parent {
             libc::syscall(libc::SYS_exit_group, 1);
-        }
-        libc::prctl(libc::PR_SET_NAME, c"memintro".as_ptr());
-        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
-        // What the copy reserves and opens is no part of the program.
-        for limit in [libc::RLIMIT_AS, libc::RLIMIT_DATA, libc::RLIMIT_NOFILE] {
-            let mut both = none;
-            if libc::getrlimit(limit, &raw mut both) == 0 {
-                both.rlim_cur = both.rlim_max;
-                libc::setrlimit(limit, &raw const both);
-            }
         }
         let mut default: libc::sigaction = std::mem::zeroed();
         default.sa_sigaction = libc::SIG_DFL;
@@ -291,18 +350,35 @@ pub(crate) fn become_harmless<const N: usize>(parent: libc::pid_t, seconds: u32,
             libc::sigaddset(&raw mut faults, signal);
         }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, ptr::null_mut());
-        let timer = libc::itimerval {
-            it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
-            it_value: libc::timeval { tv_sec: i64::from(seconds.max(1)), tv_usec: 0 },
-        };
-        libc::syscall(libc::SYS_setitimer, 0, &raw const timer, 0);
+        set_timer(seconds.max(1));
         // Sockets and pipes of the program must not stay open because of this copy.
         close_all_but(&mut kept);
+        libc::prctl(libc::PR_SET_NAME, c"memintro".as_ptr());
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        // What the copy reserves and opens is no part of the program.
+        for limit in [libc::RLIMIT_AS, libc::RLIMIT_DATA, libc::RLIMIT_NOFILE] {
+            let mut both = none;
+            if libc::getrlimit(limit, &raw mut both) == 0 {
+                both.rlim_cur = both.rlim_max;
+                libc::setrlimit(limit, &raw const both);
+            }
+        }
         // If memory runs out now, this copy goes first.
         let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
         libc::write(score, c"1000".as_ptr().cast(), 4);
         libc::close(score);
     }
+}
+
+/// In the copy: it ends after so many seconds.
+pub(crate) fn set_timer(seconds: u32) {
+    let timer = libc::itimerval {
+        it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
+        it_value: libc::timeval { tv_sec: i64::from(seconds), tv_usec: 0 },
+    };
+    // SAFETY: a valid record.
+    unsafe { libc::syscall(libc::SYS_setitimer, 0, &raw const timer, 0) };
 }
 
 /// All signals are blocked in this thread, so that no handler of the program runs in the copy.

@@ -14,14 +14,13 @@ use super::tool::{self, Command, Tool};
 use super::vm::Vm;
 use super::writer::Writer;
 use crate::account::frozen::prefetch;
-use crate::copy::become_harmless;
+use crate::copy::Life;
 use crate::heap::FrozenPage;
 
 /// Of the lines; a reader of another one may not know their fields.
 const FORMAT: u64 = 1;
 
 pub(super) struct Plan<'a> {
-    pub(super) parent: libc::pid_t,
     pub(super) seconds: u32,
     pub(super) command: &'a Command,
     pub(super) output: i32,
@@ -39,8 +38,13 @@ pub(super) struct Plan<'a> {
     pub(super) needs_births: bool,
 }
 
+impl Plan<'_> {
+    pub(super) fn life(&self) -> Life<2> {
+        Life { seconds: self.seconds, kept: [self.output, self.errors] }
+    }
+}
+
 pub(super) fn run(plan: &Plan<'_>, pages: &[FrozenPage]) {
-    become_harmless(plan.parent, plan.seconds, [plan.output, plan.errors]);
     // SAFETY: a signal that would end the copy before it has waited for the tool.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let state = plan.state;

@@ -86,7 +86,6 @@ const LONGEST_COMPLAINT: usize = 64 << 10;
 pub(crate) struct Asking {
     copy: Copy,
     shared: Shared,
-    host: u32,
     answer: Pipe,
     complaints: Pipe,
     deadline: Instant,
@@ -161,7 +160,6 @@ pub(crate) fn begin(ruby: &Ruby, question: Question) -> Result<Asking, Refused> 
     let command = tool::Command::new(question.arguments);
     let seconds = question.seconds.clamp(1, 86_400);
     let plan = child::Plan {
-        parent: std::process::id().cast_signed(),
         seconds,
         command: &command,
         output: output.as_raw_fd(),
@@ -181,7 +179,6 @@ pub(crate) fn begin(ruby: &Ruby, question: Question) -> Result<Asking, Refused> 
     Ok(Asking {
         copy,
         shared,
-        host: std::process::id(),
         answer,
         complaints,
         deadline: begun + Duration::from_secs(u64::from(seconds) + 1),
@@ -199,7 +196,7 @@ fn copy_now(plan: &child::Plan<'_>) -> Result<Copy, Refused> {
     })
     .map_err(Refused::Heap)?;
     pages.sort_unstable_by_key(|page: &FrozenPage| page.start);
-    Ok(copy::make(|| child::run(plan, &pages))?)
+    Ok(copy::make(plan.life(), || child::run(plan, &pages))?)
 }
 
 /// While other Ractors run, the copy needs the VM's lock, which one of their threads may have held at its instant. So
@@ -214,7 +211,7 @@ fn copy_alone(plan: &child::Plan<'_>) -> Result<Copy, Refused> {
     unsafe { (plan.vm.functions.references)(rb_sys::rb_cObject, on_lock, (&raw mut making).cast()) };
     match making.made {
         Some(made) => Ok(made?),
-        None => Ok(copy::make(|| child::run(plan, &pages))?),
+        None => Ok(copy::make(plan.life(), || child::run(plan, &pages))?),
     }
 }
 
@@ -228,7 +225,7 @@ unsafe extern "C" fn on_lock(_: rb_sys::VALUE, making: *mut std::ffi::c_void) {
     // SAFETY: the record of `copy_alone`.
     let making = unsafe { &mut *making.cast::<Making<'_>>() };
     if making.made.is_none() {
-        making.made = Some(copy::make(|| child::run(making.plan, making.pages)));
+        making.made = Some(copy::make(making.plan.life(), || child::run(making.plan, making.pages)));
     }
 }
 
@@ -238,10 +235,9 @@ fn state_of(shared: &Shared) -> &State {
 }
 
 impl Asking {
-    /// Waits for so long at most, or some milliseconds longer than until the flag is set. `Some` once it has ended. Uses
+    /// Waits until then at most: `Some`, with how it has ended if it has. `None`, some milliseconds after the flag is set. Uses
     /// nothing of Ruby.
-    pub(crate) fn wait(&mut self, time: Duration, interrupted: &AtomicBool) -> Option<Outcome> {
-        let due = Instant::now() + time;
+    pub(crate) fn wait(&mut self, due: Instant, interrupted: &AtomicBool) -> Option<Option<Outcome>> {
         while self.outcome.is_none() {
             self.answer.drain();
             self.complaints.drain();
@@ -264,13 +260,15 @@ impl Asking {
                 self.end(Outcome::TooLate);
             } else if let Some(data_type) = self.stands_still(now) {
                 self.end(Outcome::Stuck(data_type));
-            } else if now >= due || interrupted.load(Ordering::Relaxed) {
+            } else if interrupted.load(Ordering::Relaxed) {
+                return None;
+            } else if now >= due {
                 break;
             } else {
                 self.sleep(due - now);
             }
         }
-        self.outcome
+        Some(self.outcome)
     }
 
     /// Whether nothing is left to end.
@@ -316,7 +314,7 @@ impl Asking {
 
     fn end(&mut self, outcome: Outcome) {
         self.copy.kill();
-        self.copy.wait_until(Instant::now() + Duration::from_secs(1));
+        self.copy.end_by(Instant::now() + Duration::from_secs(1));
         self.outcome = Some(outcome);
     }
 
@@ -354,15 +352,5 @@ impl Asking {
     /// What the tool has answered, and what it complained of.
     pub(crate) fn take_answer(&mut self) -> (Vec<u8>, Vec<u8>) {
         (std::mem::take(&mut self.answer.bytes), std::mem::take(&mut self.complaints.bytes))
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        // A forked child has this too, but not the copy.
-        if self.outcome.is_none() && self.host == std::process::id() {
-            self.copy.kill();
-            self.copy.wait_until(Instant::now() + Duration::from_millis(500));
-        }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::state::{Stage, State};
 use super::tool::{Tool, last_error};
-use crate::copy;
+use crate::copy::{self, Life};
 use crate::heap::FrozenPage;
 
 /// Smaller heaps are written before another copy is made.
@@ -43,12 +43,9 @@ pub(super) fn split(tool: Tool, pages: &[FrozenPage], seconds: u32, state: &Stat
         return Split::First(None);
     }
     let [alive, mine] = ends;
-    // SAFETY: a system call without arguments.
-    let first = unsafe { libc::getpid() };
-    match copy::split() {
+    let free = theirs.pieces.map_or(-1, |pieces| pieces.free());
+    match copy::split(Life { seconds, kept: [theirs.pipe, free, mine] }) {
         Ok(None) => {
-            let free = theirs.pieces.map_or(-1, |pieces| pieces.free());
-            copy::become_harmless(first, seconds, [theirs.pipe, free, mine]);
             // SAFETY: a signal that would end the copy before it has told why.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
             state.second().set(Stage::Walking);
@@ -58,7 +55,7 @@ pub(super) fn split(tool: Tool, pages: &[FrozenPage], seconds: u32, state: &Stat
             // SAFETY: a descriptor of this function.
             unsafe { libc::close(mine) };
             let Ok(Some(made)) = made else { return Split::First(None) };
-            state.second_pid.store(made.pid(), Ordering::Relaxed);
+            state.second_pid.store(made.go_on(), Ordering::Relaxed);
             Split::First(Some(Second { alive }))
         }
     }

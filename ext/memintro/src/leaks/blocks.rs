@@ -34,6 +34,10 @@ pub(super) fn followed(api: &HookApi) -> Option<&'static mut [Node]> {
             *place = Node::new(record.address as usize, record.size as usize);
             place.site = record.site;
             place.age = record.age;
+            if record.weight == 0.0 {
+                // Its owner has freed it.
+                place.state = State::Free;
+            }
         }
         list.used += 1;
     }
@@ -49,11 +53,16 @@ pub(super) fn followed(api: &HookApi) -> Option<&'static mut [Node]> {
     Some(nodes)
 }
 
-/// All chunks of glibc that are in use, and those in caches, with what the hook knows of them.
-pub(super) fn chunks(owners: &Owners<'_>, there: &Space<'_>, known: &[Node]) -> Option<&'static mut [Node]> {
+/// All chunks of glibc that are in use, and those in caches, with what the hook knows of them; and bytes of those whose owner has
+/// freed them, and that glibc did not have back yet.
+pub(super) fn chunks(
+    owners: &Owners<'_>,
+    there: &Space<'_>,
+    known: &[Node],
+) -> Option<(&'static mut [Node], u64)> {
     const MOST: usize = 1 << 28;
     let list = room(MOST)?;
-    let (mut used, mut next) = (0, 0);
+    let (mut used, mut next, mut given_up) = (0, 0, 0);
     owners.each(there, |chunk, owner| {
         // SAFETY: the walk has read this head.
         let head = unsafe { read(chunk + 8) };
@@ -67,6 +76,7 @@ pub(super) fn chunks(owners: &Owners<'_>, there: &Space<'_>, known: &[Node]) -> 
         while let Some(one) = known.get(next).filter(|one| one.start <= node.start) {
             if one.start == node.start && one.bytes <= node.bytes && node.state != State::Free {
                 node = *one;
+                given_up += if one.state == State::Free { size as u64 } else { 0 };
             }
             next += 1;
         }
@@ -75,5 +85,5 @@ pub(super) fn chunks(owners: &Owners<'_>, there: &Space<'_>, known: &[Node]) -> 
         }
         used += 1;
     });
-    list.get_mut(..used)
+    Some((list.get_mut(..used)?, given_up))
 }

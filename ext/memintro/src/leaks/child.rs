@@ -38,9 +38,8 @@ pub(super) struct Plan<'a> {
     /// The hook, while it tracks; and whether it follows only a part of the blocks.
     pub(super) hook: Option<&'static HookApi>,
     pub(super) sampled: bool,
-    /// Of the process that was copied: its smaps, and its number.
+    /// The smaps of the process that was copied.
     pub(super) maps: i32,
-    pub(super) parent: libc::pid_t,
     pub(super) shared: &'a Shared,
     /// What nothing reached in an earlier copy.
     pub(super) earlier: Option<&'a [(usize, usize)]>,
@@ -49,7 +48,6 @@ pub(super) struct Plan<'a> {
 }
 
 pub(super) fn run(plan: &Plan<'_>) -> ! {
-    copy::become_harmless(plan.parent, plan.wanted.seconds, [plan.maps]);
     let text = plan.shared.start().wrapping_add(super::TEXT_AT);
     // SAFETY: the shared memory, which only this copy writes.
     let text = unsafe { std::slice::from_raw_parts_mut(text, super::TEXT_ROOM) };
@@ -98,7 +96,10 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         let how = glibc::How { ways: Ways::Walk, threads: None, object: None };
         glibc::walk(&mut frozen, own, how, answer)?;
         if let Some(owners) = frozen.owners.as_ref().filter(|_| answer.broken == before) {
-            chunks = blocks::chunks(owners, &there, followed);
+            if let Some((list, given_up)) = blocks::chunks(owners, &there, followed) {
+                answer.figure("given_up", given_up);
+                chunks = Some(list);
+            }
         }
     }
     answer.figure("chunks", u64::from(chunks.is_some()));

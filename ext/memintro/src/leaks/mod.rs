@@ -21,13 +21,13 @@ mod unused;
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memintro_abi::{HookApi, Mode, Status};
 
 use crate::account::{HeapPage, own_ranges};
-use crate::copy::{self, Copy, Shared};
+use crate::copy::{self, Copy, Life, Shared};
 use crate::hook_link;
 
 pub(crate) use held::Held;
@@ -69,7 +69,7 @@ impl From<std::io::Error> for Refused {
 
 /// A copy at work, or what it has found.
 pub(crate) struct Scan {
-    copy: Option<Copy>,
+    copy: Copy,
     shared: Shared,
     deadline: Instant,
     /// Whether another thread may have run when the copy was made, so that a second one may have other registers.
@@ -100,7 +100,6 @@ pub(crate) fn begin(
         hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),
         sampled: hook.is_some_and(|hook| (hook.mode)() == Mode::SAMPLED),
         maps: maps.as_raw_fd(),
-        parent: std::process::id().cast_signed(),
         shared: &shared,
         earlier: earlier.map(|scan| list(&scan.shared)),
         unused_stack: crate::vm::unused_stack(),
@@ -113,25 +112,33 @@ pub(crate) fn begin(
         ],
     };
     let copy = match plan.hook {
-        Some(hook) => copy_while_nothing_is_recorded(hook)?,
-        None => copy::split()?,
+        Some(hook) => copy_while_nothing_is_recorded(hook, &plan)?,
+        None => make(&plan)?,
     };
-    let Some(copy) = copy else { child::run(&plan) };
     let may_change = write_threads(&shared, &before);
-    Ok(Scan { copy: Some(copy), shared, deadline, may_change })
+    Ok(Scan { copy, shared, deadline, may_change })
 }
 
-/// No thread is in the middle of recording at that instant; what was written down meanwhile is recorded in the copy as
-/// well.
-fn copy_while_nothing_is_recorded(hook: &HookApi) -> Result<Option<Copy>, Refused> {
-    unsafe extern "C" fn split(made: *mut c_void) {
-        // SAFETY: the option below.
-        unsafe { *made.cast::<Option<std::io::Result<Option<Copy>>>>() = Some(copy::split()) };
+fn make(plan: &child::Plan<'_>) -> std::io::Result<Copy> {
+    copy::make(Life { seconds: plan.wanted.seconds, kept: [plan.maps] }, || child::run(plan))
+}
+
+/// No thread is in the middle of recording at that instant. What was written down meanwhile, the copy records as well.
+fn copy_while_nothing_is_recorded(hook: &HookApi, plan: &child::Plan<'_>) -> Result<Copy, Refused> {
+    struct Making<'a> {
+        plan: &'a child::Plan<'a>,
+        made: Option<std::io::Result<Copy>>,
     }
-    let mut made: Option<std::io::Result<Option<Copy>>> = None;
-    // SAFETY: the callback fits the option, which outlives the call.
-    let status = unsafe { (hook.at_one_instant)((&raw mut made).cast(), split) };
-    match made {
+    /// The copy does not return from here.
+    unsafe extern "C" fn run(making: *mut c_void) {
+        // SAFETY: the record below.
+        let making = unsafe { &mut *making.cast::<Making<'_>>() };
+        making.made = Some(make(making.plan));
+    }
+    let mut making = Making { plan, made: None };
+    // SAFETY: the callback fits the record, which outlives the call.
+    let status = unsafe { (hook.at_one_instant)((&raw mut making).cast(), run) };
+    match making.made {
         Some(made) => Ok(made?),
         None => Err(Refused::Hook(status)),
     }
@@ -187,14 +194,15 @@ fn list(shared: &Shared) -> &[(usize, usize)] {
 }
 
 impl Scan {
-    /// Waits for its end, at most until a second after its deadline. Returns its text, and whether it came to its end.
-    pub(crate) fn finish(&mut self) -> (Vec<u8>, bool) {
-        let ended = self.copy.take().is_some_and(|copy| copy.wait_until(self.deadline));
+    /// Waits for its end, at most until a second after its deadline. Returns its text, and whether it came to its end. `None`,
+    /// some milliseconds after the flag is set: to be called again.
+    pub(crate) fn finish(&mut self, interrupted: &AtomicBool) -> Option<(Vec<u8>, bool)> {
+        let ended = self.copy.wait_until(self.deadline, interrupted)?;
         let length = usize::try_from(length(&self.shared).load(Ordering::Acquire)).unwrap_or(0);
         let text = self.shared.start().wrapping_add(TEXT_AT);
         // SAFETY: within the mapping, and nobody writes it any more.
         let text = unsafe { std::slice::from_raw_parts(text, length.min(TEXT_ROOM)) }.to_vec();
-        (text, ended)
+        Some((text, ended))
     }
 
     /// How many blocks nothing reached.

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
 
 use super::heap::checked;
-use super::without_gvl::without_gvl;
+use super::without_gvl::{wait_without_gvl, without_gvl};
 use super::{errors, native};
 use crate::account::{self, Wanted, Ways};
 use crate::lookup::look_up;
@@ -29,7 +29,7 @@ fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -
         _ => Ways::Both,
     };
     let wanted = Wanted { pagemap, ways, seconds: seconds.clamp(1, 600) };
-    let copy = account::begin(wanted, &pages).map_err(|error| {
+    let mut copy = account::begin(wanted, &pages).map_err(|error| {
         errors::error(
             ruby,
             "AccountError",
@@ -40,7 +40,7 @@ fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -
         )
     })?;
     let pause = begun.elapsed().as_secs_f64() * 1e3;
-    let counted = without_gvl(|| copy.finish());
+    let counted = wait_without_gvl(|interrupted| copy.finish(interrupted))?;
     let answer = ruby.ary_new_capa(4);
     let made: RString = ruby.str_from_slice(&counted.text);
     answer.push(made)?;
@@ -68,7 +68,7 @@ fn site_names(ruby: &Ruby, ids: Vec<u32>) -> Result<RArray, Error> {
 
 /// `[name, [[figure, bytes], …]]`
 fn allocator_figures(ruby: &Ruby) -> Result<RArray, Error> {
-    figures_of(ruby, without_gvl(account::of_allocator))
+    figures_of(ruby, without_gvl(account::of_allocator)?)
 }
 
 fn figures_of(ruby: &Ruby, (name, figures): account::Statistics) -> Result<RArray, Error> {
@@ -83,7 +83,7 @@ fn figures_of(ruby: &Ruby, (name, figures): account::Statistics) -> Result<RArra
 }
 
 /// Has the allocator give free memory back to the kernel; false if it has no function for that.
-fn malloc_trim() -> bool {
+fn malloc_trim() -> Result<bool, Error> {
     type Trim = unsafe extern "C" fn(usize) -> c_int;
     type Purge = unsafe extern "C" fn();
     type Collect = unsafe extern "C" fn(bool);

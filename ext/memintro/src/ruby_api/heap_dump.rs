@@ -2,14 +2,13 @@
 
 use std::cell::RefCell;
 use std::ffi::CString;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use magnus::{Error, RArray, RModule, RString, Ruby, function, method, prelude::*};
 
 use super::errors;
 use super::heap::checked;
-use super::without_gvl::{without_gvl, without_gvl_until};
+use super::without_gvl::{wait_without_gvl, without_gvl};
 use crate::heap_dump::{self, Asking, Outcome, Question, Refused};
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
@@ -88,14 +87,12 @@ impl HeapAsking {
         })
     }
 
-    /// Waits so many milliseconds or until Ruby interrupts the thread, during which other threads run. Nil while it is
-    /// under way; then `[outcome, number]`.
+    /// Waits so many milliseconds, during which other threads run. Nil while it is under way; then `[outcome, number]`.
     fn wait(ruby: &Ruby, this: &Self, milliseconds: u64) -> Result<Option<RArray>, Error> {
         let Ok(mut asking) = this.0.try_borrow_mut() else { return Ok(None) };
         let Some(asking) = asking.as_mut() else { return Ok(None) };
-        let interrupted = AtomicBool::new(false);
-        let time = Duration::from_millis(milliseconds);
-        let outcome = without_gvl_until(&interrupted, || asking.wait(time, &interrupted));
+        let due = Instant::now() + Duration::from_millis(milliseconds);
+        let outcome = wait_without_gvl(|interrupted| asking.wait(due, interrupted))?;
         let (name, number) = match outcome {
             None => return Ok(None),
             Some(Outcome::Answered) => ("answered", 0),
@@ -141,12 +138,11 @@ impl HeapAsking {
     }
 
     /// Ends the copy and the tool, if they are still there.
-    fn close(&self) {
+    fn close(&self) -> Result<(), Error> {
         // To end a copy takes time; what is left of one that has ended does not.
-        if let Some(asking) = self.0.try_borrow_mut().ok().and_then(|mut asking| asking.take())
-            && !asking.has_ended()
-        {
-            without_gvl(|| drop(asking));
+        match self.0.try_borrow_mut().ok().and_then(|mut asking| asking.take()) {
+            Some(asking) if !asking.has_ended() => without_gvl(|| drop(asking)),
+            _ => Ok(()),
         }
     }
 }

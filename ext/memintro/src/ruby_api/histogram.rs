@@ -19,7 +19,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 /// Yields slices of `[[name, count, bytes, internal], …]`, greatest first.
 fn histogram(ruby: &Ruby, by_count: bool, limit: Option<usize>) -> Result<(), Error> {
     let found = checked(ruby, objects::histogram())?;
-    let rows = without_gvl(|| found.rows(by_count, limit));
+    let rows = without_gvl(|| found.rows(by_count, limit))?;
     yield_rows(ruby, &rows, |row| shown(ruby, row))
 }
 

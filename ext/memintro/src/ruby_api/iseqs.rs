@@ -28,7 +28,7 @@ fn list(ruby: &Ruby) -> Result<(), Error> {
             [i64::from(iseq.path), i64::from(iseq.line), i64::from(iseq.label), iseq.bytes.cast_signed()]
         };
         (texts.into_vec(), iseqs.iter().map(figures).collect::<Vec<_>>())
-    });
+    })?;
     yield_rows(ruby, &texts, |text| {
         let string = names::string(ruby, text);
         string.freeze();
@@ -45,7 +45,7 @@ fn groups(ruby: &Ruby, by: Symbol, limit: Option<usize>) -> Result<(), Error> {
         _ => By::Path,
     };
     let found = checked(ruby, iseqs::groups(by))?;
-    let (texts, groups) = without_gvl(|| found.greatest(limit));
+    let (texts, groups) = without_gvl(|| found.greatest(limit))?;
     yield_rows(ruby, &groups, |group| {
         let text = &texts[group.text as usize];
         let name = if by == By::Location {

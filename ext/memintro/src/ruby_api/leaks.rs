@@ -1,10 +1,13 @@
 //! Blocks that nothing points to, for Ruby: the lines of frozen copies as text.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
 
 use super::errors;
 use super::heap::checked;
-use super::without_gvl::without_gvl;
+use super::without_gvl::wait_without_gvl;
 use crate::account;
 use crate::copy::{self, own_memory::has_room};
 use crate::heap::find;
@@ -19,7 +22,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 }
 
 /// Between two copies.
-const BETWEEN: std::time::Duration = std::time::Duration::from_millis(20);
+const BETWEEN: Duration = Duration::from_millis(20);
 
 /// `[text, whether it is whole, milliseconds for which Ruby stood still, how many copies there were, bytes in use before
 /// and after as malloc has them]`. `twice`: where another thread may have run, what counts is what nothing reached in either of
@@ -28,14 +31,15 @@ fn take(ruby: &Ruby, glibc: bool, first_words: bool, twice: bool, seconds: u32) 
     let held = Held::capture();
     let wanted = Wanted { glibc, first_words, seconds: seconds.clamp(1, 600) };
     let (mut first, mut pause, mut in_use) = scan(ruby, wanted, &held, None)?;
-    let (mut text, mut whole) = without_gvl(|| first.finish());
+    let (mut text, mut whole) = wait_without_gvl(|interrupted| first.finish(interrupted))?;
     let mut copies = 1;
     if twice && first.may_change && whole && first.unreached() > 0 {
-        without_gvl(|| copy::sleep(BETWEEN));
+        let due = Instant::now() + BETWEEN;
+        wait_without_gvl(|interrupted| sleep_until(due, interrupted))?;
         let (mut second, more, again) = scan(ruby, wanted, &held, Some(&first))?;
         pause += more;
         in_use = again;
-        (text, whole) = without_gvl(|| second.finish());
+        (text, whole) = wait_without_gvl(|interrupted| second.finish(interrupted))?;
         copies = 2;
     }
     let answer = ruby.ary_new_capa(5);
@@ -46,6 +50,18 @@ fn take(ruby: &Ruby, glibc: bool, first_words: bool, twice: bool, seconds: u32) 
     answer.push(copies)?;
     answer.push(in_use)?;
     Ok(answer)
+}
+
+/// `None`: the flag was set before.
+fn sleep_until(due: Instant, interrupted: &AtomicBool) -> Option<()> {
+    const STEP: Duration = Duration::from_millis(1);
+    while Instant::now() < due {
+        if interrupted.load(Ordering::Relaxed) {
+            return None;
+        }
+        copy::sleep(STEP);
+    }
+    Some(())
 }
 
 type InUse = Option<((u64, u64, u64), (u64, u64, u64))>;
@@ -59,7 +75,7 @@ fn scan(
     if !has_room() {
         return Err(not_copied(ruby, &std::io::Error::from_raw_os_error(libc::ENOMEM)));
     }
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let pages = checked(ruby, account::heap_pages())?;
     let before = if wanted.glibc { in_use() } else { None };
     let scan = leaks::begin(wanted, &pages, held, earlier).map_err(|refused| match refused {

@@ -49,7 +49,7 @@ pub(super) fn sources(ruby: &Ruby, purpose: Symbol, folder: String) -> Result<RA
         let texts: Result<Vec<String>, _> =
             paths.iter().map(|path| std::fs::read_to_string(Path::new(path))).collect();
         (paths, texts.unwrap_or_default())
-    });
+    })?;
     let both = ruby.ary_new();
     for (path, text) in paths.iter().zip(&texts) {
         both.push(ruby.ary_new_from_values(&[ruby.str_new(path), ruby.str_new(text)]))?;

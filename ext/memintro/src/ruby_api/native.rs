@@ -73,10 +73,9 @@ pub(super) fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
         // The VM's memory is freed after this, but frees go on.
         vm::at_exit(take_vm_back);
         give_back();
-        if vm::find_words() {
-            without_gvl(vm::check_lock);
-        }
+        let checked = if vm::find_words() { without_gvl(vm::check_lock) } else { Ok(()) };
         give_back();
+        checked?;
     }
     vm::tell_evacuations();
     Ok(api)

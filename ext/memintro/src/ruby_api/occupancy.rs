@@ -24,7 +24,7 @@ pub(super) fn pool_row(pool: &Pool) -> (u64, u64, u64, u64, u64, u64, u64) {
 fn occupancy(ruby: &Ruby, counters: RHash) -> Result<RArray, Error> {
     let found = checked(ruby, pages::occupancy())?;
     let _: Value = ruby.class_object().const_get::<_, RModule>("GC")?.funcall("stat", (counters,))?;
-    let rows = without_gvl(|| found.rows());
+    let rows = without_gvl(|| found.rows())?;
     let pool_rows = ruby.ary_new_capa(rows.pools.len());
     for pool in &rows.pools {
         pool_rows.push(pool_row(pool))?;

@@ -87,15 +87,15 @@ fn own_peaks() -> Result<process::Peaks, Trouble> {
 }
 
 fn pss(ruby: &Ruby) -> Result<u64, Error> {
-    answer(ruby, own_shares()).map(|shares| shares.pss)
+    own_shares(ruby).map(|shares| shares.pss)
 }
 
 fn uss(ruby: &Ruby) -> Result<u64, Error> {
-    answer(ruby, own_shares()).map(|shares| shares.uss)
+    own_shares(ruby).map(|shares| shares.uss)
 }
 
-fn own_shares() -> Result<process::Shares, Trouble> {
-    without_gvl(|| untracked(|| process::own().and_then(|own| process::shares(&own))))
+fn own_shares(ruby: &Ruby) -> Result<process::Shares, Error> {
+    answer(ruby, without_gvl(|| untracked(|| process::own().and_then(|own| process::shares(&own))))?)
 }
 
 fn process_started(ruby: &Ruby, pid: i32) -> Result<u64, Error> {
@@ -108,7 +108,7 @@ fn figures_of<T>(
     started: Option<u64>,
     what: fn(&Process) -> Result<T, Trouble>,
 ) -> Result<T, Error> {
-    answer(ruby, without_gvl(|| untracked(|| process::of(pid, started).and_then(|process| what(&process)))))
+    answer(ruby, without_gvl(|| untracked(|| process::of(pid, started).and_then(|process| what(&process))))?)
 }
 
 fn process_sizes(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
@@ -126,7 +126,7 @@ fn process_shares(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray,
 }
 
 fn process_tree(ruby: &Ruby, pid: i32) -> Result<RArray, Error> {
-    answer(ruby, without_gvl(|| untracked(|| process::tree(pid)))).map(|pids| ruby.ary_from_vec(pids))
+    answer(ruby, without_gvl(|| untracked(|| process::tree(pid)))?).map(|pids| ruby.ary_from_vec(pids))
 }
 
 /// The greatest figure of the children that were waited for, and of their children; 0 if there were none.

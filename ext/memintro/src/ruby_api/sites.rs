@@ -60,7 +60,7 @@ impl Sites {
             }
             rows.list.truncate(most);
             rows
-        });
+        })?;
         Ok(Self(RefCell::new(rows)))
     }
 }

@@ -87,7 +87,7 @@ impl HeapSurvey {
                 let gc = ruby.class_object().const_get::<_, RModule>("GC")?;
                 let _: Value = gc.funcall("stat", (counters,))?;
                 if let State::Walking(walk) = mem::replace(&mut *state, State::Failed) {
-                    *state = State::Done(without_gvl(|| walk.heap()));
+                    *state = State::Done(without_gvl(|| walk.heap())?);
                 }
                 Ok(true)
             }

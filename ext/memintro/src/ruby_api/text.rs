@@ -80,7 +80,7 @@ impl Text {
         let written = without_gvl(|| {
             let mut text = Buffer::new();
             write(&mut text).map(|()| text)
-        });
+        })?;
         match written {
             Ok(text) => Ok(Self(RefCell::new(Sending { text, sent: 0 }))),
             Err(error) => {
@@ -101,13 +101,13 @@ impl Text {
 
     /// Sends as much as the client takes, while other threads run. Returns the number of bytes, or a negative error
     /// number.
-    fn send_to(&self, descriptor: i32) -> i64 {
-        let Ok(mut sending) = self.0.try_borrow_mut() else { return 0 };
+    fn send_to(&self, descriptor: i32) -> Result<i64, Error> {
+        let Ok(mut sending) = self.0.try_borrow_mut() else { return Ok(0) };
         let Sending { text, sent } = &mut *sending;
         let before = *sent;
-        let error = without_gvl(|| send(descriptor, text, sent));
+        let error = without_gvl(|| send(descriptor, text, sent))?;
         let taken = (*sent - before) as i64;
-        if taken > 0 { taken } else { -i64::from(error) }
+        Ok(if taken > 0 { taken } else { -i64::from(error) })
     }
 
     /// Frees the memory.

@@ -96,7 +96,7 @@ pub(super) fn end_tracking(ruby: &Ruby, api: &HookApi) -> Result<bool, Error> {
     // SAFETY: the caller's own record.
     unsafe { (api.totals)(&raw mut figures) };
     let is_long = figures.allocations.wrapping_sub(figures.frees) > MANY;
-    let status = if is_long { without_gvl(|| (api.stop)()) } else { (api.stop)() };
+    let status = if is_long { without_gvl(|| (api.stop)())? } else { (api.stop)() };
     if status == Status::OK {
         request::figures_begin_anew();
     }

@@ -1,9 +1,17 @@
 //! Work during which other Ruby threads run.
+//!
+//! If an interrupt is pending for the thread, such as a signal whose handler has not run yet, Ruby does not begin without the
+//! GVL. So it handles the interrupt first, here, and the work begins after it. An interrupt may raise: then the work is not done, or
+//! not waited for, and the caller hands the error on to Ruby.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use magnus::Error;
+use magnus::rb_sys::protect;
 
 use crate::lookup::{self, look_up};
 
@@ -13,22 +21,52 @@ type Unblock = unsafe extern "C" fn(*mut c_void);
 type NoGvl = unsafe extern "C" fn(Work, *mut c_void, Option<Unblock>, *mut c_void, c_int) -> *mut c_void;
 type CallWithoutGvl = unsafe extern "C" fn(Work, *mut c_void, Option<Unblock>, *mut c_void) -> *mut c_void;
 
+/// So often in a row Ruby may have something to do for the thread before the work; then it is done with the GVL. Signals that come
+/// as fast as their handlers run must not put it off for ever.
+const MOST_TRIES: u32 = 1_000;
+
 /// The function that this Ruby lacks for it.
 pub(super) fn missing() -> Vec<&'static str> {
     lookup::missing(&[NAME])
 }
 
-/// Runs code that uses nothing of Ruby without the GVL, if this Ruby has the function. If an interrupt is pending for
-/// the thread, the code runs with the GVL: otherwise Ruby would raise across Rust frames. Ruby handles the interrupt
-/// right after.
-pub(crate) fn without_gvl<T, F: FnOnce() -> T>(work: F) -> T {
-    call_without_gvl(work, None)
+/// Runs code that uses nothing of Ruby without the GVL, if this Ruby has the function. An interrupt that comes meanwhile
+/// is handled after it.
+pub(crate) fn without_gvl<T, F: FnOnce() -> T>(work: F) -> Result<T, Error> {
+    let mut work = Some(work);
+    for _ in 0..MOST_TRIES {
+        if let Some(value) = call_without_gvl(&mut work, None) {
+            return Ok(value);
+        }
+        handle_interrupts()?;
+    }
+    match work {
+        Some(work) => Ok(work()),
+        None => unreachable!("the work was not done yet"),
+    }
 }
 
-/// The same for work that may take long. It is to end soon after the flag is set, as it is when Ruby interrupts the thread,
-/// or has interrupted it before.
-pub(crate) fn without_gvl_until<T, F: FnOnce() -> T>(interrupted: &AtomicBool, work: F) -> T {
-    call_without_gvl(work, Some(interrupted))
+/// Waits without the GVL for what may take long. `wait` is called until it has an answer. It is to return soon after the flag is
+/// set: then Ruby interrupts the thread.
+pub(crate) fn wait_without_gvl<T>(mut wait: impl FnMut(&AtomicBool) -> Option<T>) -> Result<T, Error> {
+    loop {
+        let interrupted = AtomicBool::new(false);
+        let mut once = Some(|| wait(&interrupted));
+        if let Some(Some(value)) = call_without_gvl(&mut once, Some(&interrupted)) {
+            return Ok(value);
+        }
+        handle_interrupts()?;
+    }
+}
+
+/// What Ruby has to do for the thread now: handlers of signals, errors of other threads, its end.
+fn handle_interrupts() -> Result<(), Error> {
+    protect(|| {
+        // SAFETY: called with the GVL; what it raises is caught.
+        unsafe { rb_sys::rb_thread_check_ints() };
+        rb_sys::Qnil.into()
+    })
+    .map(|_| ())
 }
 
 unsafe extern "C" fn interrupt(flag: *mut c_void) {
@@ -36,16 +74,18 @@ unsafe extern "C" fn interrupt(flag: *mut c_void) {
     unsafe { &*flag.cast::<AtomicBool>() }.store(true, Ordering::Relaxed);
 }
 
-fn call_without_gvl<T, F: FnOnce() -> T>(work: F, flag: Option<&AtomicBool>) -> T {
-    struct Job<T, F> {
-        work: Option<F>,
+/// Does the work without the GVL, once. `None`, and the work is still there, if an interrupt is pending. Does not raise. The flag is
+/// set if Ruby interrupts the thread meanwhile.
+fn call_without_gvl<T, F: FnOnce() -> T>(work: &mut Option<F>, flag: Option<&AtomicBool>) -> Option<T> {
+    struct Job<'a, T, F> {
+        work: &'a mut Option<F>,
         result: Option<std::thread::Result<T>>,
     }
     unsafe extern "C" fn run<T, F: FnOnce() -> T>(job: *mut c_void) -> *mut c_void {
         // SAFETY: the job below, which outlives the call.
-        let job = unsafe { &mut *job.cast::<Job<T, F>>() };
+        let job = unsafe { &mut *job.cast::<Job<'_, T, F>>() };
         job.result = job.work.take().map(|work| catch_unwind(AssertUnwindSafe(work)));
-        std::ptr::null_mut()
+        ptr::null_mut()
     }
     /// As the other function; and the function that sets the flag may run in a signal handler. Otherwise Ruby starts a
     /// thread for it.
@@ -55,29 +95,25 @@ fn call_without_gvl<T, F: FnOnce() -> T>(work: F, flag: Option<&AtomicBool>) -> 
     let nogvl = *NOGVL.get_or_init(|| unsafe { look_up!(c"rb_nogvl", NoGvl) });
     static FOUND: OnceLock<Option<CallWithoutGvl>> = OnceLock::new();
     // SAFETY: a function of this type in every Ruby that has it.
-    let found = FOUND.get_or_init(|| unsafe { look_up!(NAME, CallWithoutGvl) });
-    let mut job = Job { work: Some(work), result: None };
-    // SAFETY: the job is valid during the call; this form of the call does not raise.
+    let found = *FOUND.get_or_init(|| unsafe { look_up!(NAME, CallWithoutGvl) });
+    let mut job = Job { work, result: None };
+    let place: *mut c_void = (&raw mut job).cast();
+    // SAFETY: the job is valid during the call; these forms of the call do not raise.
     unsafe {
-        if let Some(call) = found {
-            match (flag, nogvl) {
-                (Some(flag), Some(nogvl)) => {
-                    let place = std::ptr::from_ref(flag).cast_mut().cast();
-                    nogvl(run::<T, F>, (&raw mut job).cast(), Some(interrupt), place, FLAGS);
-                    flag.fetch_or(job.work.is_some(), Ordering::Relaxed);
-                }
-                _ => {
-                    call(run::<T, F>, (&raw mut job).cast(), None, std::ptr::null_mut());
-                }
+        match (found, nogvl, flag) {
+            (Some(_), Some(nogvl), Some(flag)) => {
+                nogvl(run::<T, F>, place, Some(interrupt), ptr::from_ref(flag).cast_mut().cast(), FLAGS);
+            }
+            (Some(call), _, _) => {
+                call(run::<T, F>, place, None, ptr::null_mut());
+            }
+            (None, ..) => {
+                run::<T, F>(place);
             }
         }
-        if job.work.is_some() {
-            run::<T, F>((&raw mut job).cast());
-        }
     }
-    match job.result {
-        Some(Ok(value)) => value,
-        Some(Err(panic)) => resume_unwind(panic),
-        None => unreachable!("the job runs in one of the two places"),
+    match job.result? {
+        Ok(value) => Some(value),
+        Err(panic) => resume_unwind(panic),
     }
 }

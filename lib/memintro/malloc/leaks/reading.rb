@@ -182,7 +182,8 @@ module Memintro
       # Bytes in use in arenas, and mapped blocks with theirs.
       def unequal_sums
         before, after = @in_use
-        walked = sum("arena", 5) - sum("fast", 2)
+        # What was freed while the copy was made, malloc has back only after that.
+        walked = sum("arena", 5) - sum("fast", 2) - sum("given_up")
         moved = (after[0] - before[0]).abs
         unless (walked - after[0]).abs <= moved + SLACK
           return "glibc's chunks in use add up to #{Units.bytes(walked)}, and mallinfo2 says #{Units.bytes(after[0])}"
