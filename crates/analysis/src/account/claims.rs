@@ -348,8 +348,13 @@ mod tests {
                 assert!(at < end, "a word was read behind the mapping");
                 memory.get(at.checked_sub(START)? / 8).copied()
             };
-            let found =
-                Search::new(&mut owners, &pages).claim((START, START + 40), owned as u64, true, Owner::Objects, word);
+            let found = Search::new(&mut owners, &pages).claim(
+                (START, START + 40),
+                owned as u64,
+                true,
+                Owner::Objects,
+                word,
+            );
             assert_eq!(found.blocks, 1);
         }
     }

@@ -117,7 +117,16 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
     let allocator = statistics::of_other();
     let copy = copy::make(Life { seconds: wanted.seconds, kept: [] }, || child::run(&plan))?;
     let with_heap = !pages.is_empty();
-    Ok(Counting { copy, shared, maps, read: None, allocator, asks_libc: with_heap, leaves: !with_heap, deadline })
+    Ok(Counting {
+        copy,
+        shared,
+        maps,
+        read: None,
+        allocator,
+        asks_libc: with_heap,
+        leaves: !with_heap,
+        deadline,
+    })
 }
 
 /// What the hook has mapped for itself.
