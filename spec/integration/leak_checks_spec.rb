@@ -58,6 +58,28 @@ RSpec.describe "Checks for leaks" do
     expect([clean.first, native, disabled]).to eq([false, [true, 64.0], true])
   end
 
+  # Ruby maps the stacks of fibers itself, and uses them again.
+  it "count what is resident of the stacks of fibers that stay, and of no others" do
+    answers = found(<<~'RUBY')
+      def resident = Integer(File.read("/proc/self/statm").split[1]) * 4_096
+      keep = []
+      turns = 0
+      before = resident
+      kept = check { turns += 1; keep << [1, 2].each.tap(&:next) }
+      grown = (resident - before).fdiv(turns)
+      last = nil
+      others = [check { [1, 2].each.next }, check { last = Fiber.new { Fiber.yield }.tap(&:resume) },
+                check { Fiber.new { 1 }.resume }]
+      puts JSON.generate(kept: [kept.above?, kept.per_iteration, kept.stacks], grown: grown,
+                         others: others.map(&:above?))
+    RUBY
+    leaks, bytes, stacks = answers[:kept]
+    expect([leaks, bytes - stacks]).to match([true, be_between(600, 2_500)])
+    # The rest of RSS is what tracking takes, and pages of Ruby's heap.
+    expect(stacks).to be_between(8_192, 24_576).and(be_between(0.4 * answers[:grown], answers[:grown]))
+    expect(answers[:others]).to eq([false, false, false])
+  end
+
   it "find leaks of all kinds, and allow what is allowed" do
     answers = found(<<~'RUBY')
       turns = 0

@@ -16,7 +16,7 @@ RSpec.describe "require \"memintro/rspec\"" do
     it "passes and fails as it should, and fails as a whole" do
       expected = @outcomes.keys.to_h { |name| [name, name.start_with?("passes") ? "passed" : "failed"] }
       expect(@outcomes.transform_values(&:status)).to eq(expected)
-      expect([@outcomes.size, @status.exitstatus]).to eq([32, 1])
+      expect([@outcomes.size, @status.exitstatus]).to eq([33, 1])
     end
 
     it "says of a native leak how much, where, and how surely" do
@@ -49,6 +49,12 @@ RSpec.describe "require \"memintro/rspec\"" do
       expect(text).to match(/^ *[\d,]+ +200  Message, at .*memory_spec\.rb:#{line('fails: object leak')}$/)
       expect(text).to match(/^ *[\d,]+ +200  String, at .*memory_spec\.rb:#{line('def initialize')}$/)
       expect(text).to match(/^held by:\n.*ARCHIVE/)
+    end
+
+    it "says how much of a leak is stacks of fibers, which no table has" do
+      expect(message("fiber leak"))
+        .to match(/\Athe block leaked [\d.,]+ bytes an iteration.*, of it (?:8|12|16|20)\.0 KiB stacks of fibers: /)
+      expect(message("fiber leak")).to match(/^held by:\nFiber .*Enumerator.*ARCHIVE/)
     end
 
     it "says what was found instead, where the opposite was expected" do

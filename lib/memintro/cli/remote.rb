@@ -61,7 +61,7 @@ module Memintro
         asked = client(listener)
         reply = asked.ask_json(self.class::COMMAND, arguments)
         listener.called = asked.program
-        json? ? @out.puts(JsonText.line({ pid: listener.pid }.merge(reply))) : show(listener, reply)
+        json? ? @out.puts(JsonText.line({ "pid" => listener.pid, **reply })) : show(listener, reply)
       end
 
       # Prints a text while it arrives, line by line, so that no character is cut in two. A line that is too long is

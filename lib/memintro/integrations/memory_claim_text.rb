@@ -84,6 +84,13 @@ module Memintro
       low.nil? || [low, high] == [number, number] ? text : "#{text} (between #{number(low)} and #{number(high)})"
     end
 
+    # The same of bytes, and how many of them no table has.
+    def bytes_figure(verdict)
+      return figure(verdict, "byte") unless verdict.stacks.positive?
+
+      "#{figure(verdict, 'byte')}, of it #{Units.bytes(verdict.stacks)} stacks of fibers"
+    end
+
     def number(number)
       number == number.to_i ? Units.count(number.to_i) : format("%.1f", number)
     end
@@ -115,7 +122,7 @@ module Memintro
       return "it left nothing #{over}" if verdict.bytes.zero?
       return "it left #{bytes} #{over}, which do not grow with the iterations" unless verdict.above?
 
-      "the block leaked #{figure(verdict, 'byte')}: #{bytes} #{over}"
+      "the block leaked #{bytes_figure(verdict)}: #{bytes} #{over}"
     end
   end
 
@@ -143,9 +150,9 @@ module Memintro
 
     def finding(verdict)
       verb = @allocated ? "allocated" : "retained"
-      return "it #{verb} #{figure(verdict, 'byte')}" unless verdict.above?
+      return "it #{verb} #{bytes_figure(verdict)}" unless verdict.above?
 
-      "the block #{verb} #{figure(verdict, 'byte')}, more than #{Units.count(@most)}"
+      "the block #{verb} #{bytes_figure(verdict)}, more than #{Units.count(@most)}"
     end
 
     # Of what was only allocated, nobody has to hold anything.

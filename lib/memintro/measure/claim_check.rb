@@ -15,9 +15,9 @@ module Memintro
     # Lines that a verdict names.
     LINES = 5
 
-    # The outcome: `above?`, how many iterations were measured, the figure of one (median, least, most), and who made
-    # what is left of the last one, or allocated in it.
-    Verdict = Struct.new(:above, :iterations, :per_iteration, :low, :high, :lines, keyword_init: true) do
+    # The outcome: `above?`, how many iterations were measured, the figure of one (median, least, most), how many bytes
+    # of the last one are of stacks of fibers, and who made what is left of it, or allocated in it.
+    Verdict = Struct.new(:above, :iterations, :per_iteration, :low, :high, :stacks, :lines, keyword_init: true) do
       alias_method :above?, :above
     end
 
@@ -60,7 +60,9 @@ module Memintro
     def retained_bytes(rounds, moment)
       rounds.run(1)
       rounds.collect
-      rounds.left([moment]).first.bytes
+      left = rounds.left([moment]).first
+      @stacks = left.stack_bytes
+      left.bytes
     end
 
     def retained_objects(rounds, moment)
@@ -74,7 +76,7 @@ module Memintro
       low, high = interval.interval || interval.readings.minmax
       above = interval.verdict ? interval.verdict == :above : median > @limit
       Verdict.new(above: above, iterations: interval.readings.size, per_iteration: median, low: low, high: high,
-                  lines: above ? @allocating || rounds.lines(moment, LINES) : [])
+                  stacks: @stacks || 0, lines: above ? @allocating || rounds.lines(moment, LINES) : [])
     end
   end
 end

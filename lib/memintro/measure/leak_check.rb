@@ -36,8 +36,9 @@ module Memintro
     private_constant :FACTORS, :STEADY, :LAST_STEADY, :REPLACED, :MOST_SECONDS, :COLLECTIONS
 
     # The outcome: `above?` (it leaks), iterations of the last stage and bytes that they left, bytes of one iteration
-    # (and least and most, if the rounds tell), and who made them.
-    Verdict = Struct.new(:above, :iterations, :bytes, :per_iteration, :low, :high, :lines, keyword_init: true) do
+    # (and least and most, if the rounds tell), how many of them are of stacks of fibers, and who made them.
+    Verdict = Struct.new(:above, :iterations, :bytes, :per_iteration, :low, :high, :stacks, :lines,
+                         keyword_init: true) do
       alias_method :above?, :above
     end
     Stage = Struct.new(:per_round, :moments, :left, :total, :interval, :net, keyword_init: true) do
@@ -46,6 +47,9 @@ module Memintro
 
       # @return [Integer]
       def bytes = left.sum(&:bytes)
+
+      # @return [Numeric] bytes of stacks of fibers, of an iteration
+      def stacks = Statistics.median(left.map { |part| part.stack_bytes.fdiv(per_round) })
 
       # What is only made now and then, such as a larger table for a Hash, does not change the pace.
       #
@@ -139,7 +143,7 @@ module Memintro
                   low, high = stage.interval.interval
                   { bytes: stage.bytes, per_iteration: stage.pace, low: low, high: high }
                 end
-      Verdict.new(above: leaks, iterations: stage.iterations, **figures,
+      Verdict.new(above: leaks, iterations: stage.iterations, **figures, stacks: stage.stacks,
                   lines: leaks ? rounds.lines(stage.moments.first, LINES) : [])
     end
 

@@ -10,13 +10,15 @@ module Memintro
   # it.
   #
   # A part is known by its *moment*: what was born from there on. One full collection tells for all parts what is left
-  # of each. All figures count malloc's blocks and the slots of objects, because small objects never call malloc.
+  # of each. All figures count malloc's blocks, the slots of objects, because small objects never call malloc, and what
+  # is resident of the stacks of fibers, which Ruby maps itself.
   # @api private
   class Rounds
-    # Of a part: live blocks of malloc and their bytes, live objects and the bytes of their slots.
-    Left = Struct.new(:blocks, :block_bytes, :objects, :object_bytes) do
+    # Of a part: live blocks of malloc and their bytes, live objects and the bytes of their slots, and resident bytes of
+    # the stacks of fibers among them.
+    Left = Struct.new(:blocks, :block_bytes, :objects, :object_bytes, :stack_bytes) do
       # @return [Integer]
-      def bytes = block_bytes + object_bytes
+      def bytes = block_bytes + object_bytes + stack_bytes
     end
     # What a line has made and what is left of it. The name of the class is nil for malloc's blocks.
     Line = Struct.new(:name, :kind, :class_name, :number, :bytes, :addresses)

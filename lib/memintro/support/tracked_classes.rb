@@ -6,8 +6,8 @@ module Memintro
   # Checks which Ruby objects are to be tracked: the setting `objects`.
   # @api private
   module TrackedClasses
-    # A name of a class, such as `Shop::Message`.
-    CLASS_NAME = /\A\p{Upper}[^\s,:]*(?:::\p{Upper}[^\s,:]*)*\z/
+    # A name of a class, such as `Shop::Message`, or of a kind of objects of the VM, such as `imemo_callcache`.
+    CLASS_NAME = /\A(?:\p{Upper}[^\s,:]*(?:::\p{Upper}[^\s,:]*)*|imemo_[a-z_]+)\z/
     private_constant :CLASS_NAME
 
     # @param name [Symbol] of the argument, for the message
@@ -34,7 +34,7 @@ module Memintro
     IS_SINGLETON = Module.instance_method(:singleton_class?)
     private_constant :ID, :IS_SINGLETON
 
-    # @return [Boolean] whether it can be the name of a class
+    # @return [Boolean] whether it can be the name of a class, or of a kind of objects of the VM
     def self.name?(text)
       text = text.dup.force_encoding(Encoding::UTF_8)
       text.valid_encoding? && text.match?(CLASS_NAME)

@@ -23,7 +23,17 @@ pub(super) struct Labels {
     texts: Texts,
     by_class: ByAddress<VALUE, Label>,
     by_kind: ByAddress<usize, Label>,
+    plain: [Plain; 16],
     recent: (VALUE, Label),
+}
+
+/// Whether objects of the VM of a kind own no memory besides their slot, so that neither their label nor their size need be
+/// asked for each of them. Caches of calls are by far the most of such objects.
+#[derive(Clone, Copy)]
+enum Plain {
+    Unknown,
+    No,
+    Yes(Label),
 }
 
 impl Labels {
@@ -34,6 +44,7 @@ impl Labels {
             texts: Texts::new(),
             by_class: ByAddress::default(),
             by_kind: ByAddress::default(),
+            plain: [Plain::Unknown; 16],
             recent: (NO_CLASS, none),
         })
     }
@@ -63,6 +74,23 @@ impl Labels {
         };
         self.recent = (class, label);
         label
+    }
+
+    /// The label of an object of the VM that owns no memory besides its slot.
+    #[inline]
+    pub(super) fn of_plain(&mut self, vm: &Functions, slot: Slot) -> Option<Label> {
+        let kind = slot.imemo_kind();
+        match self.plain[kind] {
+            Plain::Yes(label) => Some(label),
+            Plain::No => None,
+            Plain::Unknown => {
+                let is_plain =
+                    matches!(slot::imemo_text(vm, kind), Some(b"callinfo" | b"callcache" | b"constcache"));
+                self.plain[kind] =
+                    if is_plain { Plain::Yes(self.of_kind(vm, slot, false)) } else { Plain::No };
+                self.of_plain(vm, slot)
+            }
+        }
     }
 
     /// Forgets addresses, because other classes may be at them from now on.

@@ -7,6 +7,7 @@
 
 mod classes;
 pub(crate) mod data;
+pub(crate) mod fibers;
 pub(crate) mod find;
 mod frozen_page;
 mod functions;

@@ -121,13 +121,19 @@ impl Slot {
 
 /// Ruby's name for a kind of imemo.
 pub(super) fn imemo_name(vm: &Functions, kind: usize) -> String {
-    // SAFETY: a kind that was found in the heap; the answer is a constant.
-    let name = unsafe { (vm.imemo_name)(kind as i32) };
-    if name.is_null() {
-        return format!("imemo_{kind}");
+    match imemo_text(vm, kind) {
+        None => format!("imemo_{kind}"),
+        Some(name) => format!("imemo_{}", String::from_utf8_lossy(name)),
     }
-    // SAFETY: a terminated constant.
-    format!("imemo_{}", unsafe { CStr::from_ptr(name) }.to_string_lossy())
+}
+
+/// The same without what it begins with.
+pub(super) fn imemo_text(vm: &Functions, kind: usize) -> Option<&'static [u8]> {
+    // SAFETY: a kind that was found in the heap; the answer is null or a terminated constant.
+    unsafe {
+        let name = (vm.imemo_name)(kind as i32);
+        (!name.is_null()).then(|| CStr::from_ptr(name).to_bytes())
+    }
 }
 
 /// Whether iseqs have the same number in this Ruby as in all known ones.

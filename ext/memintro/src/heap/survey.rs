@@ -150,8 +150,9 @@ impl HeapSurvey {
         })
     }
 
-    /// Continues for about that long; returns whether all pages have been read. Ruby finishes a sweep that is under
-    /// way first.
+    /// Continues for about that long, and for as long at least as Ruby takes to list its pages, which each step does: else
+    /// steps in a great heap would do little else. Returns whether all pages have been read. Ruby finishes a sweep that is
+    /// under way first.
     pub(crate) fn step(&mut self, time: Duration) -> Result<bool, Trouble> {
         if self.left.is_none() {
             let mut left = HashSet::default();
@@ -166,7 +167,8 @@ impl HeapSurvey {
             labels.forget_addresses();
         }
         self.texts.forget_addresses();
-        let begun = Instant::now();
+        let asked = Instant::now();
+        let mut reading = None;
         let mut broken_off = false;
         walk::some_pages(|vm, page| {
             let Some(left) = &mut self.left else { return ControlFlow::Break(()) };
@@ -176,6 +178,7 @@ impl HeapSurvey {
             if !left.remove(&page.start) {
                 return ControlFlow::Continue(());
             }
+            let (begun, time) = *reading.get_or_insert_with(|| (Instant::now(), time.max(asked.elapsed())));
             self.see(vm, page);
             broken_off = begun.elapsed() >= time;
             if broken_off { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -205,6 +208,16 @@ impl HeapSurvey {
     fn see_objects(&mut self, vm: &Functions, page: Page) {
         let old = self.wanted.old;
         for slot in page.slots().filter(|slot| slot.kind() != T_NONE && (!old || slot.is_old())) {
+            if slot.kind() == T_IMEMO
+                && let Some(labels) = &mut self.labels
+                && let Some(label) = labels.of_plain(vm, slot)
+            {
+                self.types[T_IMEMO] += 1;
+                if self.wanted.classes {
+                    self.add_to_class(label, page.stride as u64);
+                }
+                continue;
+            }
             let mut own = self.is_own_iseq(vm, slot);
             if let Some(labels) = &mut self.labels
                 && slot.is_object()
@@ -214,15 +227,19 @@ impl HeapSurvey {
                 own = is_own_label(labels, &mut self.class_owners, label)
                     || labels.name_of_class(slot).is_some_and(|name| is_own_class(&name));
                 if self.wanted.classes && !own {
-                    let index = label.text as usize;
-                    if index >= self.classes.len() {
-                        self.classes.resize(index + 64, [Sum::default(); 2]);
-                    }
-                    self.classes[index][usize::from(label.internal)].add(slot.memsize(vm));
+                    self.add_to_class(label, slot.memsize(vm));
                 }
             }
             self.types[slot.kind()] += u64::from(!own);
         }
+    }
+
+    fn add_to_class(&mut self, label: Label, bytes: u64) {
+        let index = label.text as usize;
+        if index >= self.classes.len() {
+            self.classes.resize(index + 64, [Sum::default(); 2]);
+        }
+        self.classes[index][usize::from(label.internal)].add(bytes);
     }
 
     fn see_internals(&mut self, vm: &Functions, page: Page) {

@@ -1,4 +1,5 @@
-//! Which objects are of the classes that somebody named: an answer for each object that is made.
+//! Which objects are of the classes that somebody named: an answer for each object that is made. Objects of the VM have
+//! no class; their kinds have names such as `imemo_callcache`.
 //!
 //! A class is meant if it, or one of its superclasses, was given or has one of the names. Superclasses never change, so
 //! an answer holds as long as the class lives where it is: until a collection or a compaction. An answer is not kept
@@ -8,8 +9,8 @@
 
 use rb_sys::VALUE;
 
-use super::functions::{self, ClassFunctions};
-use super::slot::{Slot, T_CLASS, T_ICLASS, T_IMEMO, T_NODE};
+use super::functions::{self, ClassFunctions, Functions};
+use super::slot::{self, Slot, T_CLASS, T_ICLASS, T_IMEMO, T_NODE};
 use super::walk::Trouble;
 
 const T_STRING: usize = 0x05;
@@ -28,9 +29,31 @@ const ENTRIES: usize = 256;
 /// The answers of one GC generation, by the address of the class.
 pub(crate) struct Watched {
     wanted: Wanted,
+    kinds: Kinds,
     vm: ClassFunctions,
     generation: usize,
     answers: [(VALUE, bool); ENTRIES],
+}
+
+/// The answers for kinds of objects of the VM, a bit for each. A kind is asked for its name when there is an object of it:
+/// some Rubies stop the process over a number that is no kind.
+struct Kinds {
+    names: &'static Functions,
+    known: usize,
+    meant: usize,
+}
+
+impl Kinds {
+    fn mean(&mut self, kind: usize, names: &[Vec<u8>]) -> bool {
+        let bit = 1 << kind;
+        if self.known & bit == 0 {
+            let is_meant = slot::imemo_text(self.names, kind)
+                .is_some_and(|kind| names.iter().any(|name| name.strip_prefix(b"imemo_") == Some(kind)));
+            self.known |= bit;
+            self.meant |= if is_meant { bit } else { 0 };
+        }
+        self.meant & bit != 0
+    }
 }
 
 /// What is known of one class.
@@ -42,7 +65,8 @@ struct Answer {
 impl Watched {
     pub(crate) fn new(wanted: Wanted) -> Result<Self, Trouble> {
         let vm = functions::classes().map_err(Trouble::Missing)?;
-        Ok(Self { wanted, vm, generation: 0, answers: [(0, false); ENTRIES] })
+        let kinds = Kinds { names: functions::get().map_err(Trouble::Missing)?, known: 0, meant: 0 };
+        Ok(Self { wanted, kinds, vm, generation: 0, answers: [(0, false); ENTRIES] })
     }
 
     pub(crate) fn wanted(&self) -> &Wanted {
@@ -61,8 +85,10 @@ impl Watched {
     pub(crate) unsafe fn means(&mut self, slot: VALUE, generation: usize) -> bool {
         // SAFETY: the caller's promise.
         let slot = unsafe { Slot::read(slot as usize) };
-        if matches!(slot.kind(), T_IMEMO | T_ICLASS | T_NODE) {
-            return false;
+        match slot.kind() {
+            T_IMEMO => return self.kinds.mean(slot.imemo_kind(), &self.wanted.names),
+            T_ICLASS | T_NODE => return false,
+            _ => {}
         }
         // SAFETY: an object that is no imemo.
         let class = match unsafe { slot.class() } {

@@ -22,7 +22,7 @@ use super::measure::{self, Malloc, SiteFigures};
 use super::names;
 use super::native::visit_each;
 use super::{errors, tracking_hold};
-use crate::heap;
+use crate::heap::{self, fibers};
 use crate::measure::{objects, stack};
 use crate::object_events;
 
@@ -67,6 +67,7 @@ struct Left {
     bytes: u64,
     objects: u64,
     object_bytes: u64,
+    stack_bytes: u64,
 }
 
 impl Rounds {
@@ -141,8 +142,14 @@ impl Rounds {
     }
 
     /// For each of these pairs of moments, in their order, what was born from there on and before the next one and lives:
-    /// blocks, bytes, objects, and bytes of their slots.
+    /// blocks, bytes, objects, bytes of their slots, and resident bytes of the stacks of fibers among them.
     fn left(ruby: &Ruby, own: &Self, rounds: Vec<(u32, u32)>) -> Result<RArray, Error> {
+        let first = rounds.first().map_or(0, |round| round.1);
+        // SAFETY: live objects.
+        if live_objects(first).iter().any(|(object, _)| unsafe { fibers::is_fiber(*object) }) {
+            fibers::learn(ruby);
+        }
+        let stacks = fibers::Stacks::open();
         let sums = own.with(ruby, |state| {
             let mut sums = vec![Left::default(); rounds.len()];
             let ends = rounds.iter().skip(1).map(|round| Some(round.0)).chain([None]);
@@ -152,7 +159,6 @@ impl Rounds {
                     sum.bytes += birth.size;
                 })?;
             }
-            let first = rounds.first().map_or(0, |round| round.1);
             objects::each_left(first, |object, moment, _| {
                 // Rounds are in order, and moments may wrap.
                 let since = |round: &(u32, u32)| round.1.wrapping_sub(first);
@@ -160,13 +166,19 @@ impl Rounds {
                 if let Some(sum) = at.checked_sub(1).and_then(|at| sums.get_mut(at)) {
                     sum.objects += 1;
                     sum.object_bytes += slot_bytes(object) as u64;
+                    // SAFETY: a live object, and nothing of Ruby's runs in here.
+                    let is_fiber = stacks.is_some() && unsafe { fibers::is_fiber(object) };
+                    if let Some(stacks) = stacks.as_ref().filter(|_| is_fiber) {
+                        // SAFETY: as above.
+                        sum.stack_bytes += unsafe { stacks.bytes(object) };
+                    }
                 }
             });
             Ok(sums)
         })?;
         let rows = ruby.ary_new_capa(sums.len());
         for sum in sums {
-            rows.push((sum.blocks, sum.bytes, sum.objects, sum.object_bytes))?;
+            rows.push((sum.blocks, sum.bytes, sum.objects, sum.object_bytes, sum.stack_bytes))?;
         }
         Ok(rows)
     }
