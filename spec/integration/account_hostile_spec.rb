@@ -179,10 +179,37 @@ RSpec.describe "an account under attack", :vm, :vm_long do
       puts JSON.generate(outcome: outcome, stopped: stopped, took: took, left: copies.call)
     RUBY
     expect(result[:stopped]).to be > 0
-    expect(result[:outcome]).to eq(0).or include("ended before it had counted")
+    expect(result[:outcome]).to eq(0).or match(/\(SIG(?:ALRM|KILL)\).* before it had counted/)
     expect(result[:left]).to eq([])
     # Three tries of two seconds each.
     expect(result[:took]).to be < 60
+  end
+
+  it "says first if the copy crashed where it asked for sizes, and leaves those objects out" do
+    result = run_ruby(code: <<~'RUBY', requires: ["json", extension("sized_data.c"), "memintro"]).must_succeed.json
+      kept = SizedData.crashing
+      native = Memintro.account
+      puts JSON.generate(verdict: native.verdict.first, objects: native[:malloc_ruby_objects].bytes, json: native.to_h[:verdict].first,
+                         sum: native.rows.sum(&:bytes), rss: native.rss, least: native.rows.map(&:bytes).min)
+    RUBY
+    expect(result[:verdict]).to start_with(
+      "This account is not whole: the copy that counted crashed (SIGSEGV) before it knew what Ruby's objects own, which " \
+      "counts as malloc_native here."
+    )
+    expect(result[:json]).to eq(result[:verdict])
+    sums_up(result)
+  end
+
+  it "reads nothing behind a block with a mapping of its own, where nobody may read" do
+    result = run_ruby(code: <<~'RUBY', requires: ["json", extension("sized_data.c"), "memintro"]).must_succeed.json
+      before = Memintro.account[:malloc_ruby_objects].bytes
+      walled = SizedData.walled
+      account = Memintro.account
+      puts JSON.generate(walled: !walled.nil?, grown: account[:malloc_ruby_objects].bytes - before, verdict: account.verdict.first)
+    RUBY
+    expect(result).to include(walled: true)
+    expect(result[:verdict]).not_to include("not whole")
+    expect(result[:grown]).to be_between(300_000, 500_000)
   end
 
   # A process that listens, and what then becomes of it.

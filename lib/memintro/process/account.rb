@@ -71,13 +71,14 @@ module Memintro
     private_class_method :with_symbols
 
     # @api private
-    def initialize(rss:, rows:, notes:, allocator:, pause_ms:, verdict: nil)
+    # @param unfinished [String, nil] a sentence, if the copy that counted ended before it had done all
+    def initialize(rss:, rows:, notes:, allocator:, pause_ms:, verdict: nil, unfinished: nil)
       @rss = rss
       @rows = List.new(rows)
       @notes = notes.freeze
       @allocator = allocator
       @pause_ms = pause_ms
-      @verdict = (verdict || Verdict.of(self)).freeze
+      @verdict = (verdict || [*unfinished, *Verdict.of(self)]).freeze
       freeze
     end
 

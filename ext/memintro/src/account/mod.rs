@@ -198,7 +198,7 @@ impl Counting {
         let text = unsafe { std::slice::from_raw_parts(text, length.min(TEXT)) };
         // Without the files it is no account.
         let text = files.map(|files| [&files, text].concat()).unwrap_or_default();
-        Some(Answer { text, whole, allocator })
+        Some(Answer { text, whole, allocator, signal: self.copy.signal() })
     }
 }
 
@@ -210,4 +210,6 @@ pub(crate) struct Answer {
     pub(crate) whole: bool,
     /// What the allocator says.
     pub(crate) allocator: Statistics,
+    /// The signal that has ended the copy, or 0.
+    pub(crate) signal: i32,
 }

@@ -133,6 +133,8 @@ pub(crate) struct Copy {
     /// How long the kernel took to make it: it takes as long to end it.
     took: Duration,
     is_gone: Cell<bool>,
+    /// The signal that has ended it.
+    signal: Cell<i32>,
 }
 
 /// How a copy lives.
@@ -176,7 +178,7 @@ pub(crate) fn split<const N: usize>(life: Life<N>) -> std::io::Result<Option<Cop
             -1 => {}
             pid => {
                 let (pid, took) = (pid as libc::pid_t, begun.elapsed());
-                return Ok(Some(Copy { pid, host, took, is_gone: Cell::new(false) }));
+                return Ok(Some(Copy { pid, host, took, is_gone: Cell::new(false), signal: Cell::new(0) }));
             }
         }
         let error = std::io::Error::last_os_error();
@@ -207,6 +209,11 @@ pub(crate) fn end_with(status: i32) -> ! {
 }
 
 impl Copy {
+    /// The signal that has ended it; 0 if none has.
+    pub(crate) fn signal(&self) -> i32 {
+        self.signal.get()
+    }
+
     /// Its number, for somebody who waits for it otherwise.
     pub(crate) fn go_on(self) -> libc::pid_t {
         self.is_gone.set(true);
@@ -223,6 +230,9 @@ impl Copy {
                 continue;
             }
             self.is_gone.set(answer != 0);
+            if answer == self.pid && libc::WIFSIGNALED(status) {
+                self.signal.set(libc::WTERMSIG(status));
+            }
             return (answer != 0).then_some(if answer == self.pid { status } else { -1 });
         }
     }

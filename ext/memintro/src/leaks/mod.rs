@@ -205,6 +205,11 @@ impl Scan {
         Some((text, ended))
     }
 
+    /// The signal that has ended the copy, or 0.
+    pub(crate) fn signal(&self) -> i32 {
+        self.copy.signal()
+    }
+
     /// How many blocks nothing reached.
     pub(crate) fn unreached(&self) -> usize {
         list(&self.shared).len()

@@ -17,7 +17,8 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("malloc_trim", function!(malloc_trim, 0))
 }
 
-/// `[text, whether it is whole, milliseconds for which Ruby stood still, what the allocator says]`. `walks_heap`: Ruby's
+/// `[text, whether it is whole, milliseconds for which Ruby stood still, what the allocator says, the signal that has ended the
+/// copy or 0]`. `walks_heap`: Ruby's
 /// own heap too. `ways`, without that heap: 0, by lists of free chunks; 1, by a walk; 2, by both. After so many seconds,
 /// the copy is ended.
 fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -> Result<RArray, Error> {
@@ -41,12 +42,13 @@ fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -
     })?;
     let pause = begun.elapsed().as_secs_f64() * 1e3;
     let counted = wait_without_gvl(|interrupted| copy.finish(interrupted))?;
-    let answer = ruby.ary_new_capa(4);
+    let answer = ruby.ary_new_capa(5);
     let made: RString = ruby.str_from_slice(&counted.text);
     answer.push(made)?;
     answer.push(counted.whole)?;
     answer.push(pause)?;
     answer.push(figures_of(ruby, counted.allocator)?)?;
+    answer.push(counted.signal)?;
     Ok(answer)
 }
 

@@ -25,14 +25,14 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 const BETWEEN: Duration = Duration::from_millis(20);
 
 /// `[text, whether it is whole, milliseconds for which Ruby stood still, how many copies there were, bytes in use before
-/// and after as malloc has them]`. `twice`: where another thread may have run, what counts is what nothing reached in either of
+/// and after as malloc has them, the signal that has ended the copy or 0]`. `twice`: where another thread may have run, what counts is what nothing reached in either of
 /// two copies.
 fn take(ruby: &Ruby, glibc: bool, first_words: bool, twice: bool, seconds: u32) -> Result<RArray, Error> {
     let held = Held::capture();
     let wanted = Wanted { glibc, first_words, seconds: seconds.clamp(1, 600) };
     let (mut first, mut pause, mut in_use) = scan(ruby, wanted, &held, None)?;
     let (mut text, mut whole) = wait_without_gvl(|interrupted| first.finish(interrupted))?;
-    let mut copies = 1;
+    let (mut copies, mut signal) = (1, first.signal());
     if twice && first.may_change && whole && first.unreached() > 0 {
         let due = Instant::now() + BETWEEN;
         wait_without_gvl(|interrupted| sleep_until(due, interrupted))?;
@@ -40,15 +40,16 @@ fn take(ruby: &Ruby, glibc: bool, first_words: bool, twice: bool, seconds: u32) 
         pause += more;
         in_use = again;
         (text, whole) = wait_without_gvl(|interrupted| second.finish(interrupted))?;
-        copies = 2;
+        (copies, signal) = (2, second.signal());
     }
-    let answer = ruby.ary_new_capa(5);
+    let answer = ruby.ary_new_capa(6);
     let made: RString = ruby.str_from_slice(&text);
     answer.push(made)?;
     answer.push(whole)?;
     answer.push(pause)?;
     answer.push(copies)?;
     answer.push(in_use)?;
+    answer.push(signal)?;
     Ok(answer)
 }
 

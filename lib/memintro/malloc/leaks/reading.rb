@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../support/copy_end"
 require_relative "../../support/names"
 require_relative "../../support/paths"
 require_relative "../../support/units"
@@ -91,7 +92,7 @@ module Memintro
       private_class_method :refuse
 
       # What {Native.leaks} answers.
-      def initialize(allocator, mode, text, whole, pause, copies, in_use, notes)
+      def initialize(allocator, mode, text, whole, pause, copies, in_use, signal, notes)
         @allocator = allocator
         @mode = mode
         @lines = Lines.new(text.force_encoding(Encoding::BINARY))
@@ -99,6 +100,7 @@ module Memintro
         @pause = pause
         @copies = copies
         @in_use = in_use
+        @signal = signal
         @notes = notes
       end
 
@@ -205,8 +207,8 @@ module Memintro
         end
         return if trustworthy?
 
-        raise LeaksError, "the copy of this process that was to find leaks ended before it had: a limit of the " \
-                          "process or the machine's memory stopped it, or it took too long (seconds:)"
+        raise LeaksError, "the copy of this process that was to find leaks #{CopyEnd.said(@signal)} before it had. " \
+                          "Give it more time or memory (seconds:, limits), or ask again"
       end
 
       def note_troubles

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../support/copy_end"
 require_relative "../../support/names"
 require_relative "../../support/paths"
 require_relative "figures"
@@ -40,14 +41,14 @@ module Memintro
       # @raise [AccountError]
       def self.take(ruby:, pagemap:, seconds:, cgroup: nil)
         refuse_near_limit(cgroup)
-        figures = whole = pause = allocator = nil
+        figures = pause = allocator = signal = nil
         TRIES.times do
-          text, whole, pause, allocator = Native.account(ruby, pagemap, BY_LISTS, seconds)
+          text, _, pause, allocator, signal = Native.account(ruby, pagemap, BY_LISTS, seconds)
           figures = Figures.new(text.force_encoding(Encoding::BINARY))
-          break if whole_instant?(figures, ruby)
+          break if whole_instant?(figures, ruby) && !CopyEnd.crash?(signal)
         end
         name, own = allocator
-        new(figures, whole, pause, name, own.to_h).account(ruby: ruby)
+        new(figures, signal, pause, name, own.to_h).account(ruby: ruby)
       end
 
       # Whether no other thread stood in the way: in malloc, or recording what it does there.
@@ -73,13 +74,13 @@ module Memintro
       private_class_method :refuse_near_limit
 
       # @param figures [Figures]
-      # @param whole [Boolean] whether the copy came to its end
+      # @param signal [Integer] that ended the copy, or 0
       # @param pause [Float] milliseconds for which Ruby stood still
       # @param allocator [Symbol]
       # @param own [Hash{Symbol => Integer}] what the allocator says
-      def initialize(figures, whole, pause, allocator, own)
+      def initialize(figures, signal, pause, allocator, own)
         @figures = figures
-        @whole = whole
+        @signal = signal
         @pause = pause
         @allocator = allocator
         @own = own
@@ -91,9 +92,8 @@ module Memintro
       # @raise [AccountError]
       def account(ruby: true)
         unless sum("stage").positive?
-          raise AccountError, "the copy of this process that was to count its memory ended before it had counted: a " \
-                              "limit of the process or the machine's memory stopped it. ProcessMemory reads figures " \
-                              "without a copy"
+          raise AccountError, "the copy of this process that was to count its memory #{CopyEnd.said(@signal)} before " \
+                              "it had counted. ProcessMemory reads figures without a copy"
         end
 
         @ruby = ruby
@@ -101,13 +101,25 @@ module Memintro
         bytes = balanced(amounts)
         note_troubles
         rows = NAMES.map { |name| Row.new(name, bytes.fetch(name), basis(name), details(name)) }
-        Account.new(rss: sum("rss"), rows: rows, notes: @notes, allocator: @allocator, pause_ms: @pause.round(2))
+        Account.new(rss: sum("rss"), rows: rows, notes: @notes, allocator: @allocator, pause_ms: @pause.round(2),
+                    unfinished: unfinished)
       end
 
       private
 
       def sum(key, place = 0)
         @figures.sum(key, place)
+      end
+
+      # @return [String, nil] what the copy had not done when it ended
+      def unfinished
+        if sum("stage") < STAGES_WITHOUT_SITES
+          "This account is not whole: the copy that counted #{CopyEnd.said(@signal)} before it knew what Ruby's " \
+            "objects own, which counts as malloc_native here. Ask again"
+        elsif CopyEnd.crash?(@signal)
+          "This account is not whole: the copy that counted #{CopyEnd.said(@signal)} before it knew the call sites " \
+            "of each row. Ask again"
+        end&.then { |sentence| "#{sentence}; if it stays so, a C extension may have damaged memory." }
       end
 
       # Resident bytes of malloc, in use and free, and what else is anonymous.
