@@ -8,7 +8,7 @@ RSpec.describe "an account of known growth", :vm do
   GUILTY = { "c_leak" => :malloc_native, "methods" => :malloc_iseqs, "fragments" => :malloc_free,
              "hash" => :malloc_ruby_objects, "mapping" => :anonymous, "threads" => :malloc_free,
              "objects" => :ruby_heap_live, "file" => :mapped_files, "survivors" => :ruby_heap_free }.freeze
-  WORDS = { "c_leak" => "malloc memory that no Ruby object owns: a leak in C code",
+  WORDS = { "c_leak" => "malloc memory that no Ruby object counts as its own: a leak in C code",
             "fragments" => "memory that malloc has free but keeps: fragmentation. Jemalloc may help",
             "mapping" => "memory mapped past malloc", "survivors" => "free slots on pages of Ruby's heap" }.freeze
   PRELOADED_JEMALLOC = Dir["/usr/lib/*-linux-gnu/libjemalloc.so.2"].first

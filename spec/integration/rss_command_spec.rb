@@ -6,7 +6,7 @@ require_relative "../spec_helper"
 RSpec.describe "memintro rss" do
   include OtherUser
 
-  FIGURES_OF_RSS = %i[rss_bytes peak_rss_bytes pss_bytes uss_bytes swap_bytes vsize_bytes].freeze
+  FIGURES_OF_RSS = %i[rss_bytes peak_rss_bytes pss_bytes uss_bytes swap_bytes vsize_bytes shared_bytes].freeze
 
   # A script that ends by itself and has 64 MiB.
   BIG = '$stdout.sync = true; text = "x" * (64 << 20); puts :ready; sleep ARGV[0].to_f; exit 7; text'
@@ -39,7 +39,10 @@ RSpec.describe "memintro rss" do
     pid = Process.pid
     text = run_memintro("rss", pid).must_succeed.stdout
     expect(text.lines.first).to eq("process #{pid}\n")
-    expect(text.lines.drop(1)).to all(match(/\A  (RSS|peak RSS|PSS|USS|swap|address space) +\d+(\.\d)? [KMG]?i?B\n\z/))
+    titles = /RSS|peak RSS|PSS|private \(USS\)|shared|swap|address space/
+    expect(text.lines.drop(1)).to all(match(/\A  (#{titles}) +\d+(\.\d)? [KMG]?i?B\n\z/))
+    bytes = text.scan(/^  (RSS|private \(USS\)|shared) +([\d.]+) MiB$/).to_h.transform_values(&:to_f)
+    expect(bytes["shared"]).to be_within(0.2).of(bytes["RSS"] - bytes["private (USS)"])
     found = run_memintro("rss", "--format", "json", pid).must_succeed.json
     expect(found.keys).to eq([:pid, :time, :children, *FIGURES_OF_RSS])
     expect(found).to include(pid: pid, children: false)
@@ -49,7 +52,7 @@ RSpec.describe "memintro rss" do
   it "shows another user what everybody may know, and says what is not allowed" do
     result = run_memintro_as_nobody("rss", Process.pid.to_s).must_succeed
     expect(result.stdout).to match(/^  RSS +\d+\.\d MiB$/).and match(/^  address space +\d+\.\d [MG]iB$/)
-    expect(result.stdout.lines.grep(/not allowed$/).map { |line| line.split.first }).to eq(%w[PSS USS])
+    expect(result.stdout.lines.grep(/not allowed$/).map { |line| line.split.first }).to eq(%w[PSS private shared])
     expect(result.stderr).to eq("")
     json = run_memintro_as_nobody("rss", "--format", "json", Process.pid.to_s).must_succeed.json
     expect(json.keys).to eq([:pid, :time, :children, *FIGURES_OF_RSS])
@@ -132,7 +135,7 @@ RSpec.describe "memintro rss" do
     result = run_memintro("rss", Process.pid, 4_194_304, other, Process.pid)
     expect(result.status.exitstatus).to eq(1)
     expect(result.stdout.lines.first.split(/\s{2,}/).drop(1).map(&:chomp))
-      .to eq(["time", "RSS", "peak RSS", "PSS", "USS", "swap address space", "process"])
+      .to eq(["time", "RSS", "peak RSS", "PSS private (USS)", "shared", "swap address space", "process"])
     expect(result.stdout.lines.drop(1).map { |line| Integer(line.split.last, 10) }).to eq([Process.pid, other])
     expect(result.stderr).to match(/\Amemintro: there is no process 4194304/)
     lines = json_lines(run_memintro("rss", "--format", "json", other, Process.pid).must_succeed.stdout)

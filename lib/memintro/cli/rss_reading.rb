@@ -11,8 +11,10 @@ module Memintro
       # @api private
       class Reading
         # Figures and their headings.
-        COLUMNS = { rss: "RSS", peak_rss: "peak RSS", pss: "PSS", uss: "USS", swap: "swap",
+        COLUMNS = { rss: "RSS", peak_rss: "peak RSS", pss: "PSS", uss: "private (USS)", shared: "shared", swap: "swap",
                     vsize: "address space" }.freeze
+        # What a process is asked for.
+        ASKED = (COLUMNS.keys - [:shared]).freeze
 
         # @param memory [ProcessMemory]
         # @return [Reading]
@@ -26,7 +28,7 @@ module Memintro
         # @raise [SnapshotError]
         def self.saved(file)
           snapshot = Memintro::Snapshot.load(file)
-          figures = COLUMNS.to_h { |name, _| [name, snapshot.memory[:"#{name}_bytes"]] }
+          figures = ASKED.to_h { |name| [name, snapshot.memory[:"#{name}_bytes"]] }
           new(figures, snapshot.pid, snapshot.time, "not in it", file)
         end
 
@@ -34,14 +36,14 @@ module Memintro
         # @param peak [Integer, nil] all that is known
         # @return [Reading]
         def self.unseen(pid, peak)
-          new(COLUMNS.to_h { |name, _| [name, nil] }.merge(peak_rss: peak), pid, Time.now, "not seen")
+          new(ASKED.to_h { |name| [name, nil] }.merge(peak_rss: peak), pid, Time.now, "not seen")
         end
 
         # Reads all figures at once. Other users may read RSS of a process, but not PSS.
         def self.figures(memory)
           memory.to_h
         rescue ForbiddenError
-          COLUMNS.to_h { |name, _| [name, figure(memory, name)] }
+          ASKED.to_h { |name| [name, figure(memory, name)] }
         end
         private_class_method :figures
 
@@ -65,7 +67,9 @@ module Memintro
 
         # @param none [String] what to say of a figure that is not known
         def initialize(figures, pid, time, none, file = nil)
-          @figures = figures
+          rss, uss = figures.values_at(:rss, :uss)
+          # Both are of one walk of the process's pages.
+          @figures = figures.merge(shared: rss && uss && [rss - uss, 0].max)
           @pid = pid
           @time = time
           @none = none

@@ -139,7 +139,8 @@ module Memintro
       REMARKS = [text(LONGEST_PATH), 1_000].freeze
       SLOTS = %w[patched foreign lost refused malformed].to_h { |state| ["#{state}?", COUNT] }.freeze
       DETAILS = Kind.new("an object", ->(value) { value.is_a?(Hash) })
-      ACCOUNT_ROW = { "name" => WORD, "bytes" => COUNT, "basis" => WORD, "details?" => DETAILS }.freeze
+      ACCOUNT_ROW = { "name" => WORD, "bytes" => COUNT, "shared_bytes?" => COUNT, "basis" => WORD,
+                      "details?" => DETAILS }.freeze
       LEAK_GROUP = { "verdict" => WORD, "site?" => PATH, "size?" => COUNT, "count" => COUNT, "bytes" => COUNT,
                      "youngest?" => COUNT, "oldest?" => COUNT, "held_by?" => PATH, "held_bytes?" => COUNT,
                      "owner?" => PATH, "owners?" => COUNT, "also_held_by?" => PATH, "also_held_bytes?" => COUNT,

@@ -21,7 +21,7 @@ module Memintro
     NAMES = %i[ruby_heap_live ruby_heap_free malloc_ruby_objects malloc_iseqs malloc_internal malloc_native malloc_free
                thread_stacks mapped_files anonymous memintro unattributed].freeze
     # Names of the figures, in the order of {#to_h}.
-    ATTRIBUTES = %i[rss allocator pause_ms verdict notes rows].freeze
+    ATTRIBUTES = %i[rss shared_bytes private_bytes allocator pause_ms verdict notes rows].freeze
     # The first member of its JSON.
     HEAD = :memintro_account
     # The number of that JSON's layout.
@@ -30,7 +30,9 @@ module Memintro
     LISTED = :rows
     # Characters of the longest bar.
     BAR = 30
-    private_constant :BAR
+    # The table says what is private where so much besides files is shared.
+    LEAST_SHARED = 1 << 20
+    private_constant :BAR, :LEAST_SHARED
 
     # @return [Integer] resident bytes: the sum of the rows
     attr_reader :rss
@@ -51,7 +53,7 @@ module Memintro
       hash = with_symbols(hash)
       rows = Array(hash[:rows]).map do |row|
         Row.new(NAMES.find { |name| name.to_s == row[:name].to_s }, Integer(row[:bytes]), row[:basis].to_s.to_sym,
-                row[:details] || {})
+                row[:details] || {}, shared_bytes: row[:shared_bytes] && Integer(row[:shared_bytes]))
       end
       raise AccountError, "these are not the rows of memintro #{VERSION}" if rows.map(&:name) != NAMES
 
@@ -85,6 +87,24 @@ module Memintro
     # @return [Array<String>] sentences: what takes most, and what to do about it
     attr_reader :verdict
 
+    # @return [Integer, nil] resident bytes in pages that other processes have as well, of all rows; nil unless they are
+    #   known of each
+    def shared_bytes
+      of_rows = rows.map(&:shared_bytes)
+      of_rows.sum if of_rows.all?
+    end
+
+    # @return [Integer, nil] resident bytes in pages that no other process has
+    def private_bytes
+      shared = shared_bytes
+      shared && (rss - shared)
+    end
+
+    # @return [Boolean] whether some memory besides files is shared, as after a fork
+    def shares?
+      rows.sum { |row| row.name == :mapped_files ? 0 : row.shared_bytes.to_i } >= LEAST_SHARED
+    end
+
     # @param name [Symbol] a row's name, or a figure's
     # @return [Row, Object]
     # @raise [ArgumentError] if there is none
@@ -109,12 +129,11 @@ module Memintro
     # @return [String] the sentences, and a table with a bar for each row
     def to_s
       largest = [rows.map(&:bytes).max, 1].max
+      titles = "#{'bytes'.rjust(10)}   share#{'private'.rjust(12)}" if shares?
       lines = rows.map do |row|
-        bar = "#" * (BAR * row.bytes / largest)
-        "#{Units.bytes(row.bytes).rjust(10)}  #{Units.share(row.bytes, rss).rjust(6)}  #{bar.ljust(BAR)}  " \
-          "#{row.name}#{mark(row)}"
+        line(row.bytes, row.private_bytes, "#" * (BAR * row.bytes / largest), "#{row.name}#{mark(row)}#{counts(row)}")
       end
-      [*verdict, "", *lines, "#{Units.bytes(rss).rjust(10)}  100.0%  #{' ' * BAR}  RSS",
+      [*verdict, "", *titles, *lines, line(rss, private_bytes, "", "RSS"),
        *("" unless notes.empty?), *notes.map { |note| "Note: #{note}." }].join("\n")
     end
 
@@ -125,8 +144,25 @@ module Memintro
 
     private
 
+    def line(bytes, own, bar, name)
+      own = shares? ? (own ? Units.bytes(own) : "unknown").rjust(12) : ""
+      share = bytes == rss ? "100.0%" : Units.share(bytes, rss)
+      "#{Units.bytes(bytes).rjust(10)}  #{share.rjust(6)}#{own}  #{bar.ljust(BAR)}  #{name}"
+    end
+
     def mark(row)
       row.basis == :measured || row.bytes.zero? ? "" : " (#{row.basis})"
+    end
+
+    # Whose stacks, where they are worth a word.
+    def counts(row)
+      return "" if row.name != :thread_stacks || row.bytes < LEAST_SHARED
+
+      kinds = { threads: "thread", fibers: "fiber" }.filter_map do |kind, noun|
+        found = row.details[kind].to_h
+        "#{Units.counted(found[:count], noun)} #{Units.bytes(found[:bytes])}" if found[:count].to_i.positive?
+      end
+      kinds.empty? ? "" : " (#{kinds.join(', ')})"
     end
 
     # Growth between two accounts. Frozen.
@@ -147,7 +183,8 @@ module Memintro
       def initialize(later, earlier)
         @rss = later.rss - earlier.rss
         @rows = List.new(later.rows.zip(earlier.rows).map do |now, before|
-          Row.new(now.name, now.bytes - before.bytes, now.basis)
+          shared = now.shared_bytes - before.shared_bytes if now.shared_bytes && before.shared_bytes
+          Row.new(now.name, now.bytes - before.bytes, now.basis, shared_bytes: shared)
         end)
         @verdict = Verdict.of_growth(self).freeze
         freeze

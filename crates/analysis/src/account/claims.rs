@@ -85,6 +85,44 @@ impl<'a, 'b> Search<'a, 'b> {
         object.found
     }
 
+    /// Finds blocks in use without an owner to which these words lead, directly and through each other. Of the first words,
+    /// a block of this or another object is looked into as well, because an extension may tell the size of only its first
+    /// block. `room`: for blocks that were found and not looked into yet; those for which there is none are left out.
+    pub fn reach(
+        &mut self,
+        words: (usize, usize),
+        room: &mut [(usize, usize)],
+        word: impl Fn(usize) -> Option<u64>,
+    ) -> Found {
+        let mut found = Found::default();
+        let (mut used, mut range, mut is_first) = (0_usize, Some(words), true);
+        while let Some((start, end)) = range {
+            for at in (start..end).step_by(8) {
+                let Some(block) = word(at).and_then(|block| usize::try_from(block).ok()) else { break };
+                let is_new = match self.owners.of_block(block) {
+                    Owner::Native => true,
+                    Owner::Objects if is_first => false,
+                    _ => continue,
+                };
+                let Some((size, _)) = size_of_block(block, &word) else { continue };
+                if is_new {
+                    let chunk = block - HEAD;
+                    self.owners.set(chunk, Owner::Reached);
+                    found.blocks += 1;
+                    found.resident += self.pages.resident(chunk, chunk.saturating_add(size));
+                }
+                if let Some(place) = room.get_mut(used) {
+                    *place = (block, block + size.saturating_sub(8));
+                    used += 1;
+                }
+            }
+            is_first = false;
+            range = used.checked_sub(1).and_then(|last| room.get(last)).copied();
+            used = used.saturating_sub(1);
+        }
+        found
+    }
+
     /// A block to which the slot itself points is looked into also where another object has got it before.
     fn look(&mut self, object: &mut Object, word: &impl Fn(usize) -> Option<u64>) {
         let mut waiting = [(0, 0); MOST_WAITING];
@@ -269,6 +307,34 @@ mod tests {
         assert_eq!(search(&memory, 20, true).0.blocks, 0);
         assert_eq!(search(&memory, 1000, true).0.blocks, 2, "a block counts once");
         assert_eq!(search(&memory, 0, true).0.blocks, 0);
+    }
+
+    #[test]
+    fn what_an_object_leads_to_and_does_not_count() {
+        let mut memory = Memory::new();
+        memory.put(START + 16, block(0));
+        memory.put(chunk(0) + 16, block(1));
+        memory.put(chunk(1) + 16, block(2));
+        memory.put(chunk(2) + 16, block(1));
+        let reach = |before: [Owner; 4], room: usize| {
+            let (mut map, mut bits) = (vec![0; Owners::bytes(6)], vec![0; 1]);
+            let mut owners = Owners::new(&AREAS, &mut map);
+            let mut pages = Space::new(&AREAS, &mut bits);
+            pages.set_range(START, START + 4 * PAGE);
+            before.iter().enumerate().for_each(|(number, owner)| owners.set(chunk(number), *owner));
+            let word = |at: usize| memory.0.get(at.checked_sub(START)? / 8).copied();
+            let mut room = vec![(0, 0); room];
+            let found = Search::new(&mut owners, &pages).reach((START, START + 40), &mut room, word);
+            (found.blocks, (0..4).map(|number| owners.of(chunk(number))).collect::<Vec<_>>())
+        };
+        use Owner::{Cached, Internal, Native, Objects, Reached};
+        assert_eq!(reach([Native; 4], 9), (3, vec![Reached, Reached, Reached, Native]));
+        assert_eq!(reach([Objects, Native, Native, Native], 9), (2, vec![Objects, Reached, Reached, Native]));
+        assert_eq!(reach([Native, Objects, Native, Native], 9), (1, vec![Reached, Objects, Native, Native]));
+        for other in [Internal, Cached] {
+            assert_eq!(reach([other, Native, Native, Native], 9).0, 0);
+        }
+        assert_eq!(reach([Native; 4], 0).0, 1, "without room, what is behind is left out");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Mapping<'a> {
     pub rss: u64,
     /// Of these, those that no file holds.
     pub anonymous: u64,
+    /// Of these, those in pages that another mapping has as well, of this process or of another one.
+    pub shared: u64,
     /// Bytes that were swapped out.
     pub swap: u64,
     /// The program has told the kernel to keep it from copies of the process, or to hand them zeroes.
@@ -56,6 +58,10 @@ pub fn each<'a>(text: &'a [u8], mut visit: impl FnMut(Mapping<'a>)) {
                 mapping.rss = kilobytes(rest);
             } else if let Some(rest) = line.strip_prefix(b"Anonymous:") {
                 mapping.anonymous = kilobytes(rest);
+            } else if let Some(rest) =
+                line.strip_prefix(b"Shared_Clean:").or_else(|| line.strip_prefix(b"Shared_Dirty:"))
+            {
+                mapping.shared += kilobytes(rest);
             } else if let Some(rest) = line.strip_prefix(b"Swap:") {
                 mapping.swap = kilobytes(rest);
             } else if let Some(rest) = line.strip_prefix(b"VmFlags:") {
@@ -93,6 +99,7 @@ fn head(line: &[u8]) -> Option<Mapping<'_>> {
         name,
         rss: 0,
         anonymous: 0,
+        shared: 0,
         swap: 0,
         is_kept_back: false,
     })

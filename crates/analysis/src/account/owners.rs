@@ -31,12 +31,22 @@ pub enum Owner {
     Cached = 5,
     /// A page of Ruby's heap.
     Heap = 6,
+    /// In use, and an object leads to it whose extension does not count it.
+    Reached = 7,
 }
 
 impl Owner {
     /// All, by their numbers.
-    pub const ALL: [Self; 7] =
-        [Self::Nothing, Self::Native, Self::Objects, Self::Iseqs, Self::Internal, Self::Cached, Self::Heap];
+    pub const ALL: [Self; 8] = [
+        Self::Nothing,
+        Self::Native,
+        Self::Objects,
+        Self::Iseqs,
+        Self::Internal,
+        Self::Cached,
+        Self::Heap,
+        Self::Reached,
+    ];
 }
 
 /// The map.
@@ -161,7 +171,7 @@ pub(super) mod tests {
     fn each_chunk_has_its_owner_and_no_other_address_has_one() {
         let mut map = vec![0; Owners::bytes(6)];
         let mut owners = Owners::new(&AREAS, &mut map);
-        let chunks = [(START, Owner::Native), (START + 48, Owner::Objects), (START + 64, Owner::Cached)];
+        let chunks = [(START, Owner::Reached), (START + 48, Owner::Objects), (START + 64, Owner::Cached)];
         let more =
             [(START + 4 * PAGE - 16, Owner::Heap), (0x80_000, Owner::Internal), (0x81_ff0, Owner::Iseqs)];
         let all: Vec<_> = chunks.into_iter().chain(more).collect();

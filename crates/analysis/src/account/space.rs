@@ -28,12 +28,19 @@ impl Area {
 pub struct Space<'a> {
     areas: &'a [Area],
     bits: &'a mut [u64],
+    /// Of resident pages, those that sums count; all where there is none.
+    counted: Option<&'a [u64]>,
 }
 
 impl<'a> Space<'a> {
     /// The bits are zero at first.
     pub fn new(areas: &'a [Area], bits: &'a mut [u64]) -> Self {
-        Self { areas, bits }
+        Self { areas, bits, counted: None }
+    }
+
+    /// From now on, sums count only pages that have a bit here. What is resident, and what was claimed, stays as it is.
+    pub fn count_only(&mut self, pages: &'a [u64]) {
+        self.counted = Some(pages);
     }
 
     /// The same pages, with bits of their own. These are zero at first.
@@ -48,7 +55,7 @@ impl<'a> Space<'a> {
                 *to = *from;
             }
         }
-        Space { areas: self.areas, bits }
+        Space { areas: self.areas, bits, counted: self.counted }
     }
 
     /// Words that the bits of so many pages need.
@@ -88,7 +95,9 @@ impl<'a> Space<'a> {
     /// Whether the page at this address is resident and not claimed.
     #[must_use]
     pub fn is_resident(&self, address: usize) -> bool {
-        self.resident(address, address.saturating_add(1)) > 0
+        let Some(area) = self.area(address) else { return false };
+        let bit = area.first_bit + (address - area.start) / PAGE;
+        self.word_at(bit / WORD_BITS) >> (bit % WORD_BITS) & 1 == 1
     }
 
     /// Resident bytes of a range that nobody has claimed. What lies outside of the range's first area is not counted.
@@ -130,8 +139,7 @@ impl<'a> Space<'a> {
         let page = |address: usize| area.first_bit + (address - area.start) / PAGE;
         let (first, last) = (page(from), page(to - 1));
         let mask = (u64::MAX << (first % WORD_BITS)) & (u64::MAX >> (WORD_BITS - 1 - last % WORD_BITS));
-        first / WORD_BITS == last / WORD_BITS
-            && self.bits.get(first / WORD_BITS).is_some_and(|word| word & mask == mask)
+        first / WORD_BITS == last / WORD_BITS && self.counted_at(first / WORD_BITS) & mask == mask
     }
 
     /// Claims the pages of a range: returns the resident bytes that nobody had claimed before. The range is rounded
@@ -146,8 +154,8 @@ impl<'a> Space<'a> {
         let end = area.first_bit + (to - area.start).div_ceil(PAGE);
         let mut pages = 0;
         each_word(first, end, |word, mask| {
+            pages += (self.counted_at(word) & mask).count_ones() as usize;
             if let Some(word) = self.bits.get_mut(word).filter(|word| **word & mask != 0) {
-                pages += (*word & mask).count_ones() as usize;
                 *word &= !mask;
             }
         });
@@ -183,15 +191,26 @@ impl<'a> Space<'a> {
         });
     }
 
-    fn bit(&self, bit: usize) -> bool {
-        self.bits.get(bit / WORD_BITS).is_some_and(|word| word >> (bit % WORD_BITS) & 1 == 1)
+    fn word_at(&self, word: usize) -> u64 {
+        self.bits.get(word).copied().unwrap_or(0)
     }
 
-    /// Bits that are set, from the first up to the end.
+    /// Of these pages, those that sums count.
+    #[inline]
+    fn counted_at(&self, word: usize) -> u64 {
+        let counted = self.counted.map_or(u64::MAX, |pages| pages.get(word).copied().unwrap_or(0));
+        self.word_at(word) & counted
+    }
+
+    fn bit(&self, bit: usize) -> bool {
+        self.counted_at(bit / WORD_BITS) >> (bit % WORD_BITS) & 1 == 1
+    }
+
+    /// Bits that count, from the first up to the end.
     fn count(&self, first: usize, end: usize) -> usize {
         let mut count = 0;
         each_word(first, end, |word, mask| {
-            count += self.bits.get(word).map_or(0, |word| (word & mask).count_ones() as usize);
+            count += (self.counted_at(word) & mask).count_ones() as usize;
         });
         count
     }
@@ -274,6 +293,37 @@ mod tests {
         assert_eq!(space.next_resident(&AREAS[0], 0x10_000 + 130 * PAGE), None);
         assert_eq!(space.next_resident(&AREAS[1], 0x200_000), Some(0x201_000));
         assert_eq!(space.claim(0x200_000, usize::MAX), 3 * PAGE as u64);
+    }
+
+    #[test]
+    fn sums_of_some_pages_only_and_the_others_make_the_sums_of_all() {
+        let first = 0x10_000;
+        let sums = |counted: Option<&[u64; 4]>| {
+            let mut bits = [0; 4];
+            let mut space = Space::new(&AREAS, &mut bits);
+            space.set_range(first, first + 190 * PAGE);
+            if let Some(counted) = counted {
+                space.count_only(counted);
+            }
+            assert!(space.is_resident(first) && !space.is_resident(first + 190 * PAGE));
+            assert_eq!(space.next_resident(&AREAS[0], first + 3), Some(first + PAGE));
+            let parts = [
+                space.resident(first + 5, first + 7000),
+                space.resident(first + 60 * PAGE + 9, first + 150 * PAGE + 1),
+                space.claim(first + 10 * PAGE, first + 80 * PAGE),
+                space.claim(first, usize::MAX),
+            ];
+            assert!(!space.is_resident(first), "pages that do not count are claimed too");
+            parts
+        };
+        let some = [0x5555_0f0f_1234_5671, 0, u64::MAX, 0x3f];
+        let others = some.map(|word: u64| !word);
+        let (all, some, others) = (sums(None), sums(Some(&some)), sums(Some(&others)));
+        assert_eq!(all.map(|sum| sum as usize), [6995, 90 * PAGE - 8, 70 * PAGE, 120 * PAGE]);
+        for (all, (some, others)) in all.iter().zip(some.iter().zip(others)) {
+            assert!(*some > 0 && others > 0);
+            assert_eq!(*all, some + others);
+        }
     }
 
     #[test]

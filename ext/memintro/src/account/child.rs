@@ -8,12 +8,14 @@ use memintro_analysis::account::maps::{self, Mapping};
 use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::{Area, Space};
 
-use crate::copy::own_memory::{read_all, slice, slice_apart};
+use crate::copy::own_memory::{self, read_all, slice, slice_apart};
 use crate::copy::{self, Outcome};
 
 use super::answer::{Answer, open, room_for_maps};
 use super::frozen::{self, Frozen, LastFile, Region};
+use super::objects::Details;
 use super::resident::{Ranges, Source};
+use super::shared::SharedPages;
 use super::threads::Threads;
 use super::{HeapPage, Wanted, glibc, objects, sites, table};
 
@@ -25,6 +27,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) pages: &'a [HeapPage],
     /// What the hook has mapped for itself.
     pub(crate) own: &'a [(usize, usize)],
+    /// The folder of memintro's own code.
+    pub(crate) own_code: &'a [u8],
     /// The hook, while it tracks.
     pub(crate) hook: Option<&'static HookApi>,
     /// Those of the process, where its chunks may be counted by lists.
@@ -38,6 +42,8 @@ pub(crate) struct Plan<'a> {
     /// Set if there are more free chunks than their lists are followed for.
     pub(crate) many: &'a AtomicU32,
     pub(crate) table: table::Place,
+    /// Pages that other processes had as well before the copy was made, where that is asked.
+    pub(crate) shared_pages: Option<&'a SharedPages>,
 }
 
 pub(crate) fn run(plan: &Plan<'_>) -> ! {
@@ -61,30 +67,17 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         table.finish();
     }
     answer.figure("ranges", u64::from(ranges.is_some()));
-    let Listed { own, areas, regions, pages, sums } = listed?;
-    for (key, bytes) in ["other", "code", "rss"].into_iter().zip(sums) {
+    let mut listed = listed?;
+    for (key, bytes) in ["other", "code", "rss"].into_iter().zip(listed.sums) {
         answer.figure(key, bytes);
     }
-    let mut space = Space::new(areas, slice(Space::words(pages))?);
-    let is_spread = source.fill(&mut space, regions, ranges.as_ref(), answer)?;
-    let control_blocks = slice(areas.len())?;
-    let mut frozen = Frozen { space, regions, is_spread, control_blocks, malloc: None, owners: None };
-    frozen::own_ranges(plan.own, &mut frozen, answer);
-    objects::pages(plan.pages, &mut frozen, answer);
-    frozen.stacks(answer);
-    if !plan.pages.is_empty() {
-        // Without memory for these, whose a block is must be told by sizes.
-        frozen.malloc = slice(Space::words(pages)).map(|bits| frozen.space.copy(bits));
-        frozen.owners = slice(Owners::bytes(pages)).map(|map| Owners::new(frozen.space.areas(), map));
-    }
-    let object = plan.object.filter(|_| plan.pages.is_empty());
-    let how = glibc::How { ways: plan.wanted.ways, threads: plan.threads, object };
-    let has_many = glibc::walk(&mut frozen, own, how, answer)?;
-    plan.many.store(u32::from(has_many), Ordering::Relaxed);
-    frozen.rest(answer);
-    answer.figure("stage", 1);
-    // Asks Ruby for sizes, and may fail.
-    objects::sizes(plan.pages, &mut frozen, answer);
+    // Without memory for this, whose a block is must be told by sizes.
+    let mut map = if plan.pages.is_empty() { None } else { slice::<u8>(Owners::bytes(listed.pages)) };
+    let bits = slice(Space::words(listed.pages))?;
+    let own = listed.own;
+    let mut frozen = listed.freeze((&source, ranges.as_ref()), bits, map.as_deref_mut(), answer)?;
+    count(plan, &mut frozen, own, answer)?;
+    objects::sizes(plan.pages, &mut frozen, (Details::All, plan.own_code), answer);
     answer.figure("stage", 2);
     if let (Some(api), Some(owners)) = (plan.hook, &frozen.owners) {
         // Another thread may have been recording at the instant of the copy, and never ends here.
@@ -93,6 +86,65 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         answer.figure("stage", 4);
     }
     answer.figure("lost", answer.lost());
+    drop(frozen);
+    let Some(shared) = plan.shared_pages else { return Some(()) };
+    copy::set_timer(plan.wanted.seconds.max(1));
+    if map.as_mut().is_some_and(|map| !own_memory::clear(map)) {
+        return Some(());
+    }
+    count_shared(plan, (&source, ranges.as_ref()), &mut listed, (shared, map), answer)
+}
+
+/// Counts all again, and of each figure only pages that are shared.
+fn count_shared(
+    plan: &Plan<'_>,
+    source: (&Source, Option<&Ranges>),
+    listed: &mut Listed,
+    (shared, map): (&SharedPages, Option<&mut [u8]>),
+    answer: &mut Answer<'_>,
+) -> Option<()> {
+    answer.figure("again", 1);
+    let (bits, counted) = (slice(Space::words(listed.pages))?, slice(Space::words(listed.pages))?);
+    let mut other = 0;
+    {
+        let mut space = Space::new(listed.areas, &mut *counted);
+        shared.each(|page| match space.area(page) {
+            Some(_) => space.set_range(page, page + PAGE),
+            None => other += PAGE as u64,
+        });
+    }
+    let own = listed.own;
+    let mut frozen = listed.freeze(source, bits, map, answer)?;
+    frozen.space.count_only(counted);
+    let all: u64 = frozen.space.areas().iter().map(|area| frozen.space.resident(area.start, area.end)).sum();
+    answer.figure("other", other);
+    answer.figure("rss", all + other);
+    objects::aged(plan.pages, &frozen, answer);
+    count(plan, &mut frozen, own, answer)?;
+    objects::sizes(plan.pages, &mut frozen, (Details::Sizes, plan.own_code), answer);
+    answer.figure("stage", 2);
+    Some(())
+}
+
+/// Counts what each page is for.
+fn count(plan: &Plan<'_>, frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>) -> Option<()> {
+    frozen::own_ranges(plan.own, frozen, answer);
+    objects::pages(plan.pages, frozen, answer);
+    frozen.stacks(answer);
+    if frozen.owners.is_some() {
+        let words = frozen
+            .space
+            .areas()
+            .last()
+            .map_or(0, |area| Space::words(area.first_bit + (area.end - area.start) / PAGE));
+        frozen.malloc = slice(words).map(|bits| frozen.space.copy(bits));
+    }
+    let object = plan.object.filter(|_| plan.pages.is_empty());
+    let how = glibc::How { ways: plan.wanted.ways, threads: plan.threads, object };
+    let has_many = glibc::walk(frozen, own, how, answer)?;
+    plan.many.store(u32::from(has_many), Ordering::Relaxed);
+    frozen.rest(answer);
+    answer.figure("stage", 1);
     Some(())
 }
 
@@ -105,6 +157,23 @@ struct Listed {
     pages: usize,
     /// Resident bytes: what is counted as a whole, code, all.
     sums: [u64; 3],
+}
+
+impl Listed {
+    /// What is resident, and nobody's yet.
+    fn freeze<'a>(
+        &'a mut self,
+        (source, ranges): (&Source, Option<&Ranges>),
+        bits: &'a mut [u64],
+        map: Option<&'a mut [u8]>,
+        answer: &mut Answer<'_>,
+    ) -> Option<Frozen<'a>> {
+        let mut space = Space::new(self.areas, bits);
+        let is_spread = source.fill(&mut space, self.regions, ranges, answer)?;
+        let control_blocks = slice(self.areas.len())?;
+        let owners = map.map(|map| Owners::new(self.areas, map));
+        Some(Frozen { space, regions: self.regions, is_spread, control_blocks, malloc: None, owners })
+    }
 }
 
 /// Reads the list of mappings, and what is resident of each. `None` if that is not told.

@@ -14,7 +14,7 @@ use super::table::Found;
 use crate::copy::own_memory::{read_all, slice};
 
 /// Bytes of the answer.
-const LINES: usize = 8 << 20;
+pub(super) const LINES: usize = 8 << 20;
 /// Of these, kept for what comes after the files.
 const KEPT: usize = 64 << 10;
 
@@ -67,8 +67,8 @@ fn list_with(
     mut complete: impl FnMut(&mut maps::Mapping<'_>),
 ) -> Option<Vec<u8>> {
     // Mapped, because a block that long would change how malloc takes memory from then on.
-    let room = Mapped(room_for_maps(slice)?);
-    let out = Mapped(slice(LINES)?);
+    let room = Mapped::new(room_for_maps(slice)?);
+    let out = Mapped::new(slice(LINES)?);
     let text = read_all(maps.as_raw_fd(), room.bytes())?;
     let mut lines = Lines::new(out.bytes());
     let (mut rss, mut other, mut own) = (0, 0, 0);
@@ -97,11 +97,15 @@ fn list_with(
 }
 
 /// Memory of [`slice()`], given back.
-struct Mapped(*mut [u8]);
+pub(super) struct Mapped(*mut [u8]);
 
 impl Mapped {
+    pub(super) fn new(memory: &'static mut [u8]) -> Self {
+        Self(memory)
+    }
+
     /// Called once.
-    fn bytes(&self) -> &'static mut [u8] {
+    pub(super) fn bytes(&self) -> &'static mut [u8] {
         // SAFETY: mapped until this is dropped, after all that is made of it.
         unsafe { &mut *self.0 }
     }
@@ -116,7 +120,7 @@ impl Drop for Mapped {
 
 /// Sums up neighbours of one name, so that tens of thousands of mappings of one file take one line.
 #[derive(Default)]
-struct Files<'a> {
+pub(super) struct Files<'a> {
     name: &'a [u8],
     resident: u64,
     anonymous: u64,
@@ -124,7 +128,7 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    fn add(&mut self, mapping: &maps::Mapping<'a>, lines: &mut Lines<'_>) {
+    pub(super) fn add(&mut self, mapping: &maps::Mapping<'a>, lines: &mut Lines<'_>) {
         if mapping.name != self.name {
             self.write(lines);
             self.name = mapping.name;
@@ -145,7 +149,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    fn finish(mut self, lines: &mut Lines<'_>) {
+    pub(super) fn finish(mut self, lines: &mut Lines<'_>) {
         self.write(lines);
         if self.others.0 > 0 {
             let numbers =

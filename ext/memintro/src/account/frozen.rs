@@ -29,6 +29,11 @@ impl Region {
         self.is_plain && !self.is_stack && !self.is_brk
     }
 
+    /// Whether this may be the stack of a fiber: there is a guard before it.
+    fn may_be_of_fiber(&self, area: &Area) -> bool {
+        self.is_guarded && area.end - area.start < 4 << 20 && !area.start.is_multiple_of(HEAP)
+    }
+
     /// Whether this mapping is more of the same: in a child of fork, what a heap grows by is a mapping of its own.
     /// A stack ends where its mapping does.
     pub(crate) fn goes_on(&self, area: &Area, next: &Mapping<'_>) -> bool {
@@ -108,8 +113,7 @@ impl Frozen<'_> {
                 &mut main
             } else if block.is_some() {
                 &mut threads
-            } else if region.is_guarded && area.end - area.start < 4 << 20 && !area.start.is_multiple_of(HEAP)
-            {
+            } else if region.may_be_of_fiber(area) {
                 &mut fibers
             } else {
                 continue;
@@ -120,6 +124,18 @@ impl Frozen<'_> {
         for (name, (count, bytes)) in [("main", main), ("threads", threads), ("fibers", fibers)] {
             answer.add("stack", &[Word::Number(count), Word::Number(bytes), Word::Text(name.as_bytes())]);
         }
+    }
+
+    /// Whether the stack of a fiber begins here, after its guard. Known once stacks have been counted.
+    pub(crate) fn is_stack_of_fiber(&self, address: usize) -> bool {
+        if !address.is_multiple_of(PAGE) {
+            return false;
+        }
+        let index = self.space.areas().partition_point(|area| area.end <= address);
+        let area = self.space.areas().get(index).filter(|area| area.start == address);
+        let is_of_thread = self.control_blocks.get(index).is_some_and(|block| *block != 0);
+        area.zip(self.regions.get(index))
+            .is_some_and(|(area, region)| !region.is_stack && !is_of_thread && region.may_be_of_fiber(area))
     }
 
     /// The control block of the thread whose stack ends here.

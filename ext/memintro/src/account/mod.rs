@@ -8,6 +8,7 @@
 
 pub(crate) mod answer;
 mod child;
+mod data_objects;
 mod files;
 pub(crate) mod frozen;
 pub(crate) mod glibc;
@@ -16,6 +17,7 @@ mod lists;
 mod mapped;
 pub(crate) mod objects;
 pub(crate) mod resident;
+mod shared;
 mod sites;
 mod statistics;
 mod table;
@@ -23,6 +25,8 @@ mod threads;
 
 use std::ffi::c_void;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,17 +36,19 @@ use crate::copy::{self, Copy, Life, Outcome, Shared};
 use crate::hook_link;
 
 pub(crate) use objects::{HeapPage, heap_pages};
+use shared::SharedPages;
 pub(crate) use statistics::{Statistics, of_allocator, purge_jemalloc};
 
 /// Room for the answer: reserved, not taken.
-const ROOM: usize = 20 << 20;
-/// Of this, for the table of mappings, at the end.
+const ROOM: usize = 24 << 20;
+/// Of this, for shared pages, at the end; before that, for the table of mappings.
+const SHARED_PAGES: usize = 4 << 20;
 const TABLE: usize = 4 << 20;
 /// Before the text, its length, whether it is whole, and whether there were many free chunks.
 const HEAD: usize = 64;
 const OUTCOME_AT: usize = 8;
 const MANY_AT: usize = 16;
-const TEXT: usize = ROOM - HEAD - TABLE;
+const TEXT: usize = ROOM - HEAD - TABLE - SHARED_PAGES;
 
 /// Whether the last copy found more free chunks than their lists are followed for: then the next one need not try.
 static MANY: AtomicU32 = AtomicU32::new(0);
@@ -73,6 +79,8 @@ pub(crate) enum Ways {
 pub(crate) struct Counting {
     copy: Copy,
     shared: Shared,
+    /// Lines about pages of files that other processes have as well.
+    shared_files: Vec<u8>,
     maps: File,
     /// What only this process can tell, read while the copy works.
     read: Option<Read>,
@@ -91,11 +99,28 @@ struct Read {
     allocator: Statistics,
 }
 
-/// Makes the copy. The caller holds the GVL, or promises that no page of Ruby's heap is given.
-pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Counting> {
+/// What is there before the copy is made.
+pub(crate) struct Prepared {
+    shared: Shared,
+    pages: Option<SharedPages>,
+}
+
+/// Maps what the copy writes, and reads which pages are `shared`, if that is wanted. Needs no GVL: pages that are written
+/// between this and the copy still count as shared.
+pub(crate) fn prepare(wants_shared: bool) -> std::io::Result<Prepared> {
     let shared = Shared::map(ROOM)?;
+    // SAFETY: the end of the mapping, which the copy and this process have as long as they use it.
+    let room = unsafe { shared::Room::new(shared.start().wrapping_add(ROOM - SHARED_PAGES), SHARED_PAGES) };
+    let pages = if wants_shared { room.read() } else { None };
+    Ok(Prepared { shared, pages })
+}
+
+/// Makes the copy. The caller holds the GVL, or promises that no page of Ruby's heap is given.
+pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage], prepared: Prepared) -> std::io::Result<Counting> {
+    let Prepared { shared, pages: shared_pages } = prepared;
     let hook = hook_link::found();
     let own = own_ranges(hook);
+    let own_code = hook_link::path().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
     let maps = File::open("/proc/self/smaps")?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(wanted.seconds) + 1);
     let has_many = wanted.ways == Ways::Lists && MANY.load(Ordering::Relaxed) != 0;
@@ -103,6 +128,7 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
         wanted: Wanted { ways: if has_many { Ways::Walk } else { wanted.ways }, ..wanted },
         pages,
         own: &own,
+        own_code: own_code.as_os_str().as_bytes(),
         hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),
         threads: threads::Threads::now().filter(|_| pages.is_empty()),
         // SAFETY: a variable of Ruby, which is set before any extension is loaded.
@@ -113,6 +139,7 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
         outcome: outcome(&shared),
         many: many(&shared),
         table: table(&shared),
+        shared_pages: shared_pages.as_ref(),
     };
     let allocator = statistics::of_other();
     let copy = copy::make(Life { seconds: wanted.seconds, kept: [] }, || child::run(&plan))?;
@@ -120,6 +147,7 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
     Ok(Counting {
         copy,
         shared,
+        shared_files: shared_pages.map(|pages| pages.files).unwrap_or_default(),
         maps,
         read: None,
         allocator,
@@ -163,8 +191,8 @@ fn many(shared: &Shared) -> &AtomicU32 {
 }
 
 fn table(shared: &Shared) -> table::Place {
-    // SAFETY: the end of the mapping, which the copy and this process have as long as they use it.
-    unsafe { table::Place::new(shared.start().wrapping_add(ROOM - TABLE), TABLE) }
+    // SAFETY: before the end of the mapping, which the copy and this process have as long as they use it.
+    unsafe { table::Place::new(shared.start().wrapping_add(ROOM - SHARED_PAGES - TABLE), TABLE) }
 }
 
 impl Counting {
@@ -197,7 +225,7 @@ impl Counting {
         // SAFETY: within the mapping, and nobody writes it any more.
         let text = unsafe { std::slice::from_raw_parts(text, length.min(TEXT)) };
         // Without the files it is no account.
-        let text = files.map(|files| [&files, text].concat()).unwrap_or_default();
+        let text = files.map(|files| [&files, text, &self.shared_files].concat()).unwrap_or_default();
         Some(Answer { text, whole, allocator, signal: self.copy.signal() })
     }
 }

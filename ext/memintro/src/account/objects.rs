@@ -10,6 +10,7 @@ use memintro_analysis::account::owners::Owner;
 use memintro_analysis::account::space::{Area, Space};
 
 use super::answer::Answer;
+use super::data_objects;
 use super::frozen::{Frozen, prefetch, read};
 use crate::heap::{FrozenPage, Object, Trouble, Vm};
 
@@ -51,6 +52,7 @@ pub(crate) fn pages(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Ans
     for page in list {
         let body = page.start & !(body_bytes - 1);
         let all = frozen.space.resident(body, body + body_bytes);
+        let head = frozen.space.resident(body, page.start);
         let mut taken = 0;
         for slot in page.slots() {
             // A slot that is not resident holds no object, or one that was swapped out.
@@ -60,7 +62,7 @@ pub(crate) fn pages(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Ans
         }
         let claimed = frozen.space.claim(body, body + body_bytes);
         // The head of a page is there for its objects.
-        let head = if taken > 0 { (page.start - body) as u64 } else { 0 };
+        let head = if taken > 0 { head } else { 0 };
         live += (taken + head).min(all);
         free += claimed.saturating_sub((taken + head).min(all));
     }
@@ -164,16 +166,68 @@ struct Sum {
 }
 
 impl Sum {
+    fn add(&mut self, bytes: u64, found: u64) {
+        self.count += 1;
+        self.bytes += bytes;
+        self.found += found;
+    }
+
     fn words<'a>(&self, name: &'a [u8]) -> [Word<'a>; 4] {
         [Word::Number(self.count), Word::Number(self.bytes), Word::Number(self.found), Word::Text(name)]
     }
 }
 
+/// Which pages of Ruby's heap are this process's own, at least in part, though others are shared: how many there are, those
+/// of them with free slots, and the objects on them. Called before pages are claimed, where only shared ones count.
+pub(super) fn aged(list: &[HeapPage], frozen: &Frozen<'_>, answer: &mut Answer<'_>) {
+    let body_bytes = body_bytes(list);
+    let (mut pages, mut with_free, mut old, mut young) = (0, 0, 0, 0);
+    for page in list {
+        let body = page.start & !(body_bytes - 1);
+        let is_own = (body..body + body_bytes)
+            .step_by(PAGE)
+            .any(|at| frozen.space.is_resident(at) && frozen.space.resident(at, at + PAGE) == 0);
+        if !is_own {
+            continue;
+        }
+        let mut has_free = false;
+        for slot in page.slots().filter(|slot| frozen.space.is_resident(*slot)) {
+            match page.is_old(slot) {
+                Some(true) => old += 1,
+                Some(false) => young += 1,
+                None => has_free = true,
+            }
+        }
+        pages += 1;
+        with_free += u64::from(has_free);
+    }
+    answer.add("own_pages", &[list.len() as u64, pages, with_free, old, young].map(Word::Number));
+}
+
+/// Whether more is asked than sizes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Details {
+    /// What fibers and objects of extensions lead to.
+    All,
+    /// No.
+    Sizes,
+}
+
 /// What objects own outside of their slots, by type; of internal ones, by kind. Asks Ruby, which only reads.
 ///
 /// Where malloc's chunks are known, the blocks of each object are looked for, by its pointers.
-pub(crate) fn sizes(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+///
+/// `own_code`: the folder of memintro's own.
+pub(super) fn sizes(
+    list: &[HeapPage],
+    frozen: &mut Frozen<'_>,
+    (details, own_code): (Details, &[u8]),
+    answer: &mut Answer<'_>,
+) {
     let Some(vm) = Vm::get() else { return };
+    if details == Details::All {
+        data_objects::fibers(list, frozen, answer);
+    }
     let (owners, malloc) = (frozen.owners.take(), frozen.malloc.take());
     let mut both = owners.zip(malloc);
     let mut search = both.as_mut().map(|(owners, pages)| Search::new(owners, pages));
@@ -182,6 +236,7 @@ pub(crate) fn sizes(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Ans
     }
     let mut types = [Sum::default(); 32];
     let mut kinds = [Sum::default(); 16];
+    let mut own = Sum::default();
     for page in list {
         for slot in page.slots() {
             if frozen.space.area(slot).is_none() || !page.is_object(slot) {
@@ -193,10 +248,12 @@ pub(crate) fn sizes(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Ans
                 None => types.get_mut(object.kind),
             };
             let Some(sum) = sum else { continue };
-            sum.count += 1;
-            sum.bytes += as_chunk(object.owned);
-            if let Some(search) = &mut search {
-                sum.found += blocks(search, (slot, page.stride), &object, vm).resident;
+            let bytes = as_chunk(object.owned);
+            let found =
+                search.as_mut().map_or(0, |search| blocks(search, (slot, page.stride), &object, vm).resident);
+            sum.add(bytes, found);
+            if vm.is_iseq(&object) && is_own(vm.path_of_code(slot), own_code) {
+                own.add(bytes, found);
             }
         }
     }
@@ -208,8 +265,18 @@ pub(crate) fn sizes(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Ans
         let name = vm.imemo_name(kind);
         answer.add("imemo", &sum.words(name));
     }
+    answer.add("own_code", &[own.count, own.bytes, own.found].map(Word::Number));
     answer.figure("searched", u64::from(search.is_some()));
+    if let (Some(search), Details::All) = (&mut search, details) {
+        data_objects::reached(list, frozen, search, vm, answer);
+    }
     frozen.owners = both.map(|(owners, _)| owners);
+}
+
+/// Whether code is of a file in this folder, or of the file that is named like it.
+fn is_own(path: Option<&[u8]>, folder: &[u8]) -> bool {
+    let rest = path.and_then(|path| path.strip_prefix(folder)).filter(|_| !folder.is_empty());
+    rest.is_some_and(|rest| rest.starts_with(b"/") || rest == b".rb")
 }
 
 /// What the VM knows of each page of the heap, and the pages themselves where they are malloc's.

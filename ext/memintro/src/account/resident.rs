@@ -15,7 +15,7 @@ use crate::copy::{
 /// A mapping with more pages is counted as a whole.
 const MOST_PAGES: usize = 1 << 32;
 /// So is one with more than this where the kernel cannot tell which of its pages are resident but one by one.
-const MOST_LISTED_PAGES: usize = 1 << 28;
+pub(super) const MOST_LISTED_PAGES: usize = 1 << 28;
 /// Pages that are asked for at a time.
 const ENTRIES: usize = 1 << 16;
 

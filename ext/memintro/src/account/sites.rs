@@ -53,6 +53,8 @@ unsafe extern "C" fn add(context: *mut c_void, record: *const BlockRecord) {
     // SAFETY: the context is that of `list`, and the record is valid during the visit.
     let (sums, record) = unsafe { (&mut *context.cast::<Sums<'_, '_>>(), &*record) };
     let owner = usize::try_from(record.address).map_or(Owner::Nothing, |block| sums.owners.of_block(block));
+    // What objects of extensions lead to is in the row of what has no owner.
+    let owner = if owner == Owner::Reached { Owner::Native } else { owner };
     let Some(row) = ROWS.iter().position(|row| *row == owner) else { return };
     let site = record.site as usize;
     if let Some(sum) = sums.of_rows.get_mut(row).and_then(|sites| sites.get_mut(site)) {

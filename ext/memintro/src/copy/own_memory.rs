@@ -26,6 +26,12 @@ fn map<T: Copy>(count: usize, kind: i32) -> Option<&'static mut [T]> {
     Some(unsafe { std::slice::from_raw_parts_mut(start.cast::<T>(), count) })
 }
 
+/// Makes memory of [`slice()`] zeroes again, which take no memory until they are written. False if the kernel refuses.
+pub(crate) fn clear(memory: &mut [u8]) -> bool {
+    // SAFETY: a private mapping of its own, as a whole. Zeroes are valid.
+    unsafe { libc::madvise(memory.as_mut_ptr().cast(), memory.len(), libc::MADV_DONTNEED) == 0 }
+}
+
 /// Whether the process may take some more memory for what the host does itself. Rust ends a process whose memory is at an end,
 /// where Ruby raises an error that the program may rescue: so whoever is about to allocate in the host asks before.
 pub(crate) fn has_room() -> bool {

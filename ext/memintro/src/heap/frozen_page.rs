@@ -19,6 +19,14 @@ pub(crate) struct FrozenPage {
     pub(crate) stride: usize,
 }
 
+/// An object that points to a structure of C.
+pub(crate) struct DataObject {
+    /// Its name of the type; empty without a type.
+    pub(crate) type_name: &'static [u8],
+    /// Address of the structure; 0 if there is none, or if it is in the slot.
+    pub(crate) data: usize,
+}
+
 /// What is known of an object.
 pub(crate) struct Object {
     pub(crate) kind: usize,
@@ -66,6 +74,21 @@ impl FrozenPage {
         }
     }
 
+    /// Whether the object in the slot is old; `None` if there is none.
+    pub(crate) fn is_old(self, slot: usize) -> Option<bool> {
+        // SAFETY: a slot of this page.
+        let read = unsafe { Slot::read(slot) };
+        read.is_object().then(|| read.is_old())
+    }
+
+    /// Of an object of an extension, or of Ruby's own in C, what it points to.
+    pub(crate) fn data(self, slot: usize) -> Option<DataObject> {
+        // SAFETY: a slot of this page.
+        let is_data = unsafe { Slot::read(slot) }.kind() == T_DATA;
+        // SAFETY: see above.
+        is_data.then(|| unsafe { DataObject::read(slot) })
+    }
+
     /// Whether an object is in the slot.
     pub(crate) fn is_object(self, slot: usize) -> bool {
         // SAFETY: a slot of this page.
@@ -97,6 +120,28 @@ impl Vm {
         object.imemo.is_some_and(|kind| matches!(self.imemo_name(kind), b"imemo_iseq" | b"iseq"))
     }
 
+    /// The name of the class of an object that is no imemo, if it has one of its own.
+    pub(crate) fn class_name(self, slot: usize) -> Option<&'static [u8]> {
+        let classes = self.0.classes?;
+        // SAFETY: an object, and its class with its ancestors. The name is the string that the class holds, or nil: nothing
+        // is allocated, and nothing is freed in a copy.
+        unsafe {
+            let class = (classes.real)(Slot::read(slot).class());
+            if class == 0 { None } else { text_of((classes.name)(class)) }
+        }
+    }
+
+    /// The path of compiled code, which is complete.
+    pub(crate) fn path_of_code(self, slot: usize) -> Option<&'static [u8]> {
+        // SAFETY: an object of this kind. The path is a string that it holds: nothing is allocated, and nothing is freed in
+        // a copy.
+        unsafe {
+            let code = Slot::read(slot);
+            let path = if code.is_unfinished_iseq() { return None } else { (self.0.iseq_path?)(code.value) };
+            text_of(path)
+        }
+    }
+
     /// Ruby's name for a kind of imemo.
     pub(crate) fn imemo_name(self, kind: usize) -> &'static [u8] {
         // SAFETY: a kind that was found in the heap; the answer is null or a constant.
@@ -107,18 +152,46 @@ impl Vm {
     }
 }
 
-/// Whether the data object is a thread or fiber: its type (third word) begins with its name. Typed ones have 1 to 3 in
-/// their fourth word, where others have a function.
-fn is_of_thread(address: usize) -> bool {
-    let words = std::ptr::with_exposed_provenance::<usize>(address);
-    // SAFETY: a slot has five words; a type is a constant that begins with its name, which is terminated.
+/// The bytes of a string; `None` of another object.
+///
+/// # Safety
+/// A value of Ruby, in a copy of the process, where nothing is freed.
+unsafe fn text_of(value: rb_sys::VALUE) -> Option<&'static [u8]> {
+    // SAFETY: the caller's promise.
     unsafe {
-        let (data_type, typed) = (words.add(2).read(), words.add(3).read());
-        if !(1..=3).contains(&typed) || data_type == 0 {
-            return false;
+        if !rb_sys::RB_TYPE_P(value, rb_sys::ruby_value_type::RUBY_T_STRING) {
+            return None;
         }
-        let name = std::ptr::with_exposed_provenance::<*const std::ffi::c_char>(data_type).read();
-        !name.is_null() && matches!(CStr::from_ptr(name).to_bytes(), b"VM/thread" | b"fiber")
+        let length = usize::try_from(rb_sys::RSTRING_LEN(value)).unwrap_or(0);
+        Some(std::slice::from_raw_parts(rb_sys::RSTRING_PTR(value).cast::<u8>(), length))
+    }
+}
+
+/// Whether the data object is a thread or fiber.
+fn is_of_thread(address: usize) -> bool {
+    // SAFETY: its caller has found a data object.
+    matches!(unsafe { DataObject::read(address) }.type_name, b"VM/thread" | b"fiber")
+}
+
+impl DataObject {
+    /// A type (third word) begins with its name. Typed objects have 1 to 3 in their fourth word, of which 2 says that the
+    /// data is in the slot; others have a function there.
+    ///
+    /// # Safety
+    /// There is a data object in the slot.
+    unsafe fn read(address: usize) -> Self {
+        const EMBEDDED: usize = 2;
+        let words = std::ptr::with_exposed_provenance::<usize>(address);
+        // SAFETY: a slot has five words; a type is a constant that begins with its name, which is terminated.
+        unsafe {
+            let (data_type, typed, data) = (words.add(2).read(), words.add(3).read(), words.add(4).read());
+            if !(1..=3).contains(&typed) || data_type == 0 {
+                return Self { type_name: b"", data };
+            }
+            let name = std::ptr::with_exposed_provenance::<*const std::ffi::c_char>(data_type).read();
+            let type_name = if name.is_null() { b"" } else { CStr::from_ptr(name).to_bytes() };
+            Self { type_name, data: if typed & EMBEDDED == 0 { data } else { 0 } }
+        }
     }
 }
 

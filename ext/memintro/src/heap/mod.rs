@@ -22,7 +22,7 @@ pub(crate) mod tracked;
 mod walk;
 pub(crate) mod watched;
 
-pub(crate) use frozen_page::{FrozenPage, Object, Vm, list_pages, list_pages_alone};
+pub(crate) use frozen_page::{DataObject, FrozenPage, Object, Vm, list_pages, list_pages_alone};
 pub(crate) use functions::missing;
 pub(crate) use slot::type_name;
 pub(crate) use walk::{Trouble, count_slots, leaves_marking};

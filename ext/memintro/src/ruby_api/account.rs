@@ -22,15 +22,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 /// own heap too. `ways`, without that heap: 0, by lists of free chunks; 1, by a walk; 2, by both. After so many seconds,
 /// the copy is ended.
 fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -> Result<RArray, Error> {
-    let begun = std::time::Instant::now();
-    let pages = if walks_heap { checked(ruby, account::heap_pages())? } else { Vec::new() };
-    let ways = match ways {
-        0 => Ways::Lists,
-        1 => Ways::Walk,
-        _ => Ways::Both,
-    };
-    let wanted = Wanted { pagemap, ways, seconds: seconds.clamp(1, 600) };
-    let mut copy = account::begin(wanted, &pages).map_err(|error| {
+    let refused = |error: std::io::Error| {
         errors::error(
             ruby,
             "AccountError",
@@ -39,7 +31,17 @@ fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -
                  figures without a copy"
             ),
         )
-    })?;
+    };
+    let prepared = without_gvl(|| account::prepare(walks_heap && pagemap))?.map_err(refused)?;
+    let begun = std::time::Instant::now();
+    let pages = if walks_heap { checked(ruby, account::heap_pages())? } else { Vec::new() };
+    let ways = match ways {
+        0 => Ways::Lists,
+        1 => Ways::Walk,
+        _ => Ways::Both,
+    };
+    let wanted = Wanted { pagemap, ways, seconds: seconds.clamp(1, 600) };
+    let mut copy = account::begin(wanted, &pages, prepared).map_err(refused)?;
     let pause = begun.elapsed().as_secs_f64() * 1e3;
     let counted = wait_without_gvl(|interrupted| copy.finish(interrupted))?;
     let answer = ruby.ary_new_capa(5);

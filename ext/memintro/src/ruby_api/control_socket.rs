@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use magnus::{Error, RArray, RModule, Ruby, Value, function, prelude::*};
 use rb_sys::VALUE;
 
+use super::at_fork;
 use crate::lookup::postponing::{self, Postponed};
 use crate::lookup::{self, look_up};
 use crate::moving_threads::shares_native_threads;
@@ -62,6 +63,7 @@ fn watch_forks() -> bool {
     let able = POSTPONED.get_or_init(postpone).is_some();
     LAST_PID.store(pid() as usize, Ordering::Release);
     WATCHED.store(able, Ordering::Release);
+    at_fork::prepare();
     if able && !INSTALLED.swap(true, Ordering::AcqRel) {
         // SAFETY: the handler lives as long as this library, which Ruby never unloads.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
@@ -146,6 +148,7 @@ unsafe extern "C" fn in_forked_child(_: *mut c_void) {
     if LAST_PID.swap(now, Ordering::AcqRel) == now {
         return;
     }
+    at_fork::note(now);
     let work = match forget_dead_threads() {
         Listed::Living => create_thread,
         Listed::Forgotten => {

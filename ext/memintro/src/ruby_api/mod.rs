@@ -1,6 +1,7 @@
 //! Lists what Ruby sees of the extension.
 
 mod account;
+mod at_fork;
 mod blocks;
 mod control_socket;
 mod dump;
@@ -57,6 +58,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     request::init(native)?;
     rounds::init(ruby, native)?;
     account::init(native)?;
+    at_fork::init(native)?;
     heap_dump::init(ruby, native)?;
     holding::init(native)?;
     blocks::init(native)?;

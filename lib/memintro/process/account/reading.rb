@@ -41,14 +41,15 @@ module Memintro
       # @raise [AccountError]
       def self.take(ruby:, pagemap:, seconds:, cgroup: nil)
         refuse_near_limit(cgroup)
-        figures = pause = allocator = signal = nil
+        figures = shared = pause = allocator = signal = nil
         TRIES.times do
           text, _, pause, allocator, signal = Native.account(ruby, pagemap, BY_LISTS, seconds)
-          figures = Figures.new(text.force_encoding(Encoding::BINARY))
+          figures, shared = Figures.both(text)
           break if whole_instant?(figures, ruby) && !CopyEnd.crash?(signal)
         end
         name, own = allocator
-        new(figures, signal, pause, name, own.to_h).account(ruby: ruby)
+        shared = shared && new(shared, nil, pause, name, {})
+        new(figures, signal, pause, name, own.to_h, shared).account(ruby: ruby)
       end
 
       # Whether no other thread stood in the way: in malloc, or recording what it does there.
@@ -78,12 +79,14 @@ module Memintro
       # @param pause [Float] milliseconds for which Ruby stood still
       # @param allocator [Symbol]
       # @param own [Hash{Symbol => Integer}] what the allocator says
-      def initialize(figures, signal, pause, allocator, own)
+      # @param shared [Reading, nil] of pages that are shared, alone
+      def initialize(figures, signal, pause, allocator, own, shared = nil)
         @figures = figures
         @signal = signal
         @pause = pause
         @allocator = allocator
         @own = own
+        @shared = shared
         @notes = []
       end
 
@@ -100,9 +103,30 @@ module Memintro
         count_malloc
         bytes = balanced(amounts)
         note_troubles
-        rows = NAMES.map { |name| Row.new(name, bytes.fetch(name), basis(name), details(name)) }
+        shared = @shared&.of_shared_pages || {}
+        rows = NAMES.map do |name|
+          of_row = shared[name]&.clamp(0, bytes.fetch(name))
+          Row.new(name, bytes.fetch(name), basis(name), details(name), shared_bytes: of_row)
+        end
         Account.new(rss: sum("rss"), rows: rows, notes: @notes, allocator: @allocator, pause_ms: @pause.round(2),
                     unfinished: unfinished)
+      end
+
+      # @return [Hash{Symbol => Integer}, nil] bytes of each row whose pages are known, if the copy came to its end
+      def of_shared_pages
+        return if sum("stage") < STAGES_WITHOUT_SITES
+
+        count_malloc
+        bytes = balanced(amounts)
+        # Which pages are another allocator's is not known.
+        @allocator == :glibc ? bytes : bytes.slice(:ruby_heap_live, :ruby_heap_free, :thread_stacks, :mapped_files)
+      end
+
+      # @return [Hash{Symbol => Integer}, nil] of pages of Ruby's heap that are this process's own, where some memory is
+      #   shared
+      def own_pages
+        all, pages, with_free, old, young = @figures.all("own_pages").first
+        all && { heap_pages: all, pages: pages, with_free_slots: with_free, old_objects: old, young_objects: young }
       end
 
       private
@@ -117,8 +141,8 @@ module Memintro
           "This account is not whole: the copy that counted #{CopyEnd.said(@signal)} before it knew what Ruby's " \
             "objects own, which counts as malloc_native here. Ask again"
         elsif CopyEnd.crash?(@signal)
-          "This account is not whole: the copy that counted #{CopyEnd.said(@signal)} before it knew the call sites " \
-            "of each row. Ask again"
+          "This account is not whole: the copy that counted #{CopyEnd.said(@signal)} before it knew " \
+            "#{@shared ? 'what is shared with other processes' : 'the call sites of each row'}. Ask again"
         end&.then { |sentence| "#{sentence}; if it stays so, a C extension may have damaged memory." }
       end
 
@@ -170,6 +194,11 @@ module Memintro
         bytes.transform_values { |figure| (figure * @share).floor }
       end
 
+      # Compiled code of memintro's own files, which counts as memintro's.
+      def own_code
+        @own_code ||= searched? ? sum("own_code", FOUND) : (sum("own_code", SAID) * @share).floor
+      end
+
       # Whether blocks of objects were looked for by pointers. Only where malloc's chunks are known.
       def searched?
         sum("searched").positive? && sum("glibc").positive? && @allocator == :glibc
@@ -180,7 +209,7 @@ module Memintro
         { ruby_heap_live: sum("heap_live"), ruby_heap_free: sum("heap_free") + sum("heap_empty", 1), **found,
           malloc_native: @used - found.values.sum, malloc_free: @free, thread_stacks: sum("stack", 1),
           mapped_files: sum("file") + sum("bss") - own_files, anonymous: @anonymous,
-          memintro: own_files + sum("own") }
+          malloc_iseqs: found[:malloc_iseqs] - own_code, memintro: own_files + sum("own") + own_code }
       end
 
       # The kernel says how much there is. What was counted twice or not at all is a trifle, and stands as such.
@@ -273,7 +302,8 @@ module Memintro
 
       def details(name)
         case name
-        when :ruby_heap_live then { pages: sum("heap_pages") }
+        when :ruby_heap_live
+          { pages: sum("heap_pages"), own_pages: @shared&.own_pages, at_fork: at_fork }.compact
         when :ruby_heap_free then { empty_pages: sum("heap_empty"), empty_bytes: sum("heap_empty", 1) }
         when :malloc_ruby_objects then { types: sizes("type"), call_sites: call_sites(2) }
         when :malloc_iseqs
@@ -282,13 +312,20 @@ module Memintro
         when :malloc_native
           { in_use_bytes: @used, mmapped_blocks: sum("mmapped"), mmapped_bytes: sum("mmapped", 2),
             call_sites: call_sites(1), call_sites_of: listed? ? "malloc_native" : "all rows",
-            free_told_apart: inside_known? }
+            free_told_apart: inside_known?, reached: reached }
         when :malloc_free then free_details
         when :thread_stacks then stacks
         when :mapped_files then { files: files }
         when :anonymous then { code_bytes: sum("code"), zero_bytes: sum("zero") }
+        when :memintro then { library_bytes: own_files, code_bytes: own_code, table_bytes: sum("own") }
         else {}
         end
+      end
+
+      # Objects that there were when this process was forked, where its parent listened.
+      def at_fork
+        live, old = Native.objects_at_fork
+        live && { live_objects: live, old_objects: old }
       end
 
       def free_details
@@ -349,8 +386,23 @@ module Memintro
         { name: Names.utf8(name), live_bytes: bytes, live_blocks: blocks }
       end
 
+      # Kinds of stacks. Of fibers, how many have one: Ruby keeps stacks of fibers that have ended.
       def stacks
-        @figures.all("stack").to_h { |count, bytes, kind| [:"#{kind}", { count: count, bytes: bytes }] }
+        found = @figures.all("stack").to_h { |count, bytes, kind| [:"#{kind}", { count: count, bytes: bytes }] }
+        live, of_enumerators = @figures.all("fibers").first
+        found[:fibers]&.merge!(live: live, of_enumerators: of_enumerators) if live
+        found
+      end
+
+      # What objects lead to that their extensions do not tell Ruby of.
+      def reached
+        objects, blocks, bytes = @figures.all("reached_all").first
+        return unless objects
+
+        classes = @figures.all("reached").map do |count, of_class, resident, name|
+          { name: Names.utf8(name), objects: count, blocks: of_class, bytes: resident }
+        end
+        { objects: objects, blocks: blocks, bytes: bytes, classes: classes }
       end
 
       def files

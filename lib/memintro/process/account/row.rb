@@ -10,12 +10,14 @@ module Memintro
       include ValueObject
 
       # Names of the figures, in the order of {#to_h}.
-      ATTRIBUTES = %i[name bytes basis details].freeze
+      ATTRIBUTES = %i[name bytes shared_bytes private_bytes basis details].freeze
 
       # @return [Symbol] one of {Account::NAMES}
       attr_reader :name
       # @return [Integer] resident bytes; in a diff, the growth
       attr_reader :bytes
+      # @return [Integer, nil] of {bytes}, those in pages that other processes have as well; nil where that is not known
+      attr_reader :shared_bytes
       # @return [Symbol] `:measured`, counted page by page; `:derived`, from sizes that others count, such as Ruby's of
       #   its objects; `:estimated`, where the kernel did not show which pages are resident
       attr_reader :basis
@@ -23,12 +25,18 @@ module Memintro
       attr_reader :details
 
       # @api private
-      def initialize(name, bytes, basis, details = {})
+      def initialize(name, bytes, basis, details = {}, shared_bytes: nil)
         @name = name
         @bytes = bytes
+        @shared_bytes = shared_bytes
         @basis = basis
         @details = details.freeze
         freeze
+      end
+
+      # @return [Integer, nil] of {bytes}, those in pages that no other process has
+      def private_bytes
+        shared_bytes && (bytes - shared_bytes)
       end
 
       # @return [String] one short line

@@ -2,6 +2,7 @@
 
 require_relative "../../support/names"
 require_relative "../../support/units"
+require_relative "copy_on_write"
 
 module Memintro
   class Account
@@ -26,6 +27,7 @@ module Memintro
           row.bytes >= LEAST_BYTES && row.bytes * 100 >= THRESHOLDS.fetch(row.name, 101) * account.rss
         end
         found = rows.sort_by { |row| -row.bytes }.map { |row| sentence(row, account.rss) }
+        found = [*CopyOnWrite.sentence(account), *found]
         found.empty? ? [nothing(account)] : found
       end
 
@@ -36,21 +38,41 @@ module Memintro
         growth = diff.rss
         return ["RSS has not grown (#{Units.signed_bytes(growth)})."] if growth <= 0 || largest.bytes <= 0
 
-        ["RSS has grown by #{Units.bytes(growth)}; #{largest.name} has grown most, by #{Units.bytes(largest.bytes)}: " \
-         "#{MEANINGS.fetch(largest.name)}."]
+        ["RSS has grown by #{Units.bytes(growth)}; #{grown(largest.name, largest.bytes)}."]
+      end
+
+      # @param name [Symbol] of the row that has grown most
+      # @param bytes [Integer]
+      # @return [String]
+      def self.grown(name, bytes)
+        "#{name} has grown most, by #{Units.bytes(bytes)}: #{MEANINGS.fetch(name)}. Next: #{NEXT.fetch(name)}"
       end
 
       # What each row is, for a sentence.
       MEANINGS = {
         ruby_heap_live: "slots of live Ruby objects", ruby_heap_free: "free slots on pages of Ruby's heap",
         malloc_ruby_objects: "memory that Ruby objects own", malloc_iseqs: "compiled Ruby code",
-        malloc_internal: "internal objects of Ruby's VM", malloc_native: "malloc memory that no Ruby object owns",
+        malloc_internal: "internal objects of Ruby's VM",
+        malloc_native: "malloc memory that no Ruby object counts as its own",
         malloc_free: "memory that malloc has free but keeps", thread_stacks: "stacks of threads and fibers",
         mapped_files: "pages of mapped files and libraries", anonymous: "memory mapped past malloc",
         memintro: "memintro's own memory", unattributed: "memory that could not be attributed"
       }.freeze
 
+      # What says more of a row that grows.
+      NEXT = {
+        ruby_heap_live: "memintro histogram PID", ruby_heap_free: "memintro trim PID --compact",
+        malloc_ruby_objects: "memintro histogram PID", malloc_iseqs: "memintro iseqs PID",
+        malloc_internal: "memintro diff PID", malloc_native: "memintro leaks PID",
+        malloc_free: "memintro trim PID", thread_stacks: "memintro holders PID --class Fiber, or --class Thread",
+        mapped_files: "memintro account PID --json names the files",
+        anonymous: "the statistics of the library that maps it", memintro: "memintro doctor PID",
+        unattributed: "the notes of memintro account PID"
+      }.freeze
+
       def self.sentence(row, rss)
+        return "#{Units.share(row.bytes, rss)} of #{Units.bytes(rss)} is #{stacks(row)}" if row.name == :thread_stacks
+
         "#{Units.share(row.bytes, rss)} of #{Units.bytes(rss)} is #{MEANINGS.fetch(row.name)}: #{advice(row)}"
       end
       private_class_method :sentence
@@ -70,7 +92,6 @@ module Memintro
         when :malloc_internal then "Memintro.internals lists their kinds."
         when :malloc_ruby_objects then "#{largest_type(row)}Memintro.histogram names the classes."
         when :ruby_heap_live then "Memintro.histogram(by: :count) names the classes."
-        when :thread_stacks then "#{row.details.dig(:threads, :count)} thread stacks. Use fewer threads, or end them."
         when :memintro then "its tables. Sampled mode takes less."
         else "another library's memory manager, or damage; see the notes."
         end
@@ -86,25 +107,84 @@ module Memintro
       end
       private_class_method :fragmentation
 
-      def self.native(row)
-        return told(row, "a leak in C code, or a library's cache.") unless row.details[:free_told_apart] == false
+      NAME_LINES = " Memintro.start, work, and Memintro.top name the lines that ask for it; `memintro leaks PID` " \
+                   "judges each block."
+      private_constant :NAME_LINES
 
-        told(row, "free memory that the allocator does not tell apart, a leak in C code, or a library's cache. " \
-                  "Memintro.trim, and another account, tell the first from the others.")
+      # Stacks of threads and those of fibers have different causes.
+      def self.stacks(row)
+        threads, fibers = row.details.values_at(:threads, :fibers).map(&:to_h)
+        return of_fibers(fibers, threads) if fibers[:bytes].to_i > threads[:bytes].to_i
+
+        "stacks of #{Units.counted(threads[:count].to_i, 'thread')}: use fewer threads, or end them. " \
+          "`memintro holders PID --class Thread` says what holds them."
+      end
+      private_class_method :stacks
+
+      def self.of_fibers(fibers, threads)
+        live, of_enumerators = fibers.values_at(:live, :of_enumerators).map(&:to_i)
+        return kept(fibers) if fibers[:live] && live * 2 < fibers[:count]
+
+        rest = threads[:count].to_i.positive? ? " (#{Units.bytes(threads[:bytes])} more is of threads)" : ""
+        many = Units.counted(fibers[:live] ? live : fibers[:count], "fiber")
+        "stacks of #{many}, not of threads#{rest}: #{cause(live, of_enumerators)} " \
+          "`memintro holders PID --class #{of_enumerators * 2 > live ? 'Enumerator' : 'Fiber'}` says what holds them."
+      end
+      private_class_method :of_fibers
+
+      def self.cause(live, of_enumerators)
+        return "each keeps its stack until it has ended or is collected." if of_enumerators * 2 <= live
+
+        each = of_enumerators >= live ? "each" : "each of #{Units.count(of_enumerators)}"
+        "#{each} runs an Enumerator whose `next` was called, and keeps its stack until the enumerator is finished or " \
+          "collected. Use `first` or `lazy`, or drop it."
+      end
+      private_class_method :cause
+
+      def self.kept(fibers)
+        "#{Units.count(fibers[:count])} stacks that Ruby keeps for fibers, of which there are " \
+          "#{Units.count(fibers[:live])} now: so many were there at once. Ruby gives them back when a whole group is " \
+          "unused."
+      end
+      private_class_method :kept
+
+      def self.native(row)
+        reached = row.details[:reached].to_h
+        return of_objects(row, reached) if reached[:bytes].to_i * 2 > row.bytes
+
+        free = row.details[:free_told_apart] == false
+        causes = "#{'free memory that the allocator does not tell apart, ' if free}a leak in C code, or a library's " \
+                 "cache.#{' Memintro.trim, and another account, tell the first from the others.' if free}"
+        "#{causes}#{some_of_objects(reached)}#{line_of(row) || NAME_LINES}"
       end
       private_class_method :native
 
-      def self.told(row, causes)
-        largest = Array(row.details[:call_sites]).first
-        if largest
-          what = row.details[:call_sites_of] == "all rows" ? "Of all that was followed" : "Of what was followed"
-          return "#{causes} #{what}, most is live at " \
-                 "#{Names.printable(largest[:name])} (#{Units.bytes(largest[:live_bytes])})."
-        end
-
-        "#{causes} Memintro.start, work, and Memintro.top name the lines that ask for it."
+      # Where objects lead to most of it, they own it, and their extension tells Ruby no size.
+      def self.of_objects(row, reached)
+        largest = reached[:classes].first
+        name = Names.printable(largest[:name])
+        "#{Units.counted(reached[:objects], 'object')} lead to #{Units.bytes(reached[:bytes])} of it, and their C " \
+          "extension tells Ruby no size, so that the collector does not hurry: most from " \
+          "#{Units.count(largest[:objects])} #{name} (#{Units.bytes(largest[:bytes])}). " \
+          "`memintro holders PID --class #{name}` says what holds them, and `memintro leaks PID` which blocks are leaked.#{line_of(row)}"
       end
-      private_class_method :told
+      private_class_method :of_objects
+
+      def self.some_of_objects(reached)
+        largest = Array(reached[:classes]).first
+        return "" if reached[:bytes].to_i < LEAST_BYTES / 8 || largest.nil?
+
+        " #{Units.counted(reached[:objects], 'object')} whose C extension tells Ruby no size lead to " \
+          "#{Units.bytes(reached[:bytes])} of it, most from #{Names.printable(largest[:name])}."
+      end
+      private_class_method :some_of_objects
+
+      def self.line_of(row)
+        largest = Array(row.details[:call_sites]).first or return
+        what = row.details[:call_sites_of] == "all rows" ? "Of all that was followed" : "Of what was followed"
+        " #{what}, most is live at #{Names.printable(largest[:name])} (#{Units.bytes(largest[:live_bytes])})."
+      end
+      private_class_method :line_of
 
       def self.largest_type(row)
         largest = Array(row.details[:types]).first
