@@ -68,7 +68,7 @@ RSpec.describe "details of an account", :vm do
         details = lambda do
           text, whole, pause, (name, own) = Memintro::Native.account(false, true, WAYS, 20)
           figures = Memintro::Account::Figures.new(text.b)
-          Memintro::Account::Reading.new(figures, whole, pause, name, own.to_h).account(ruby: false)[:malloc_free].details
+          Memintro::Account::Reading.new(figures, 0, pause, name, own.to_h).account(ruby: false)[:malloc_free].details
         end
         Memintro.account(ruby: false)
         GC.disable
@@ -205,7 +205,7 @@ RSpec.describe "details of an account", :vm do
       text = "rss 4096000\\nother 96000\\npagemap 1\\nglibc 1\\narena 0 1 3000000 500000 500000 3000000 9 400000\\nstage 1\\n"
       more = "type 3 900000 800000 T_STRING\\nimemo 5 100 90 iseq\\nsearched 1\\nstage 2\\n"
       accounts = [text, text + more].map do |all|
-        Memintro::Account::Reading.new(Memintro::Account::Figures.new(all), true, 1.0, :glibc, {}).account
+        Memintro::Account::Reading.new(Memintro::Account::Figures.new(all), 0, 1.0, :glibc, {}).account
       end
       puts JSON.generate(accounts.map { |one| [one.rows.to_h { |row| [row.name, row.bytes] }, one.notes] })
     RUBY

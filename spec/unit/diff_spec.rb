@@ -3,6 +3,7 @@
 require_relative "../spec_helper"
 require_relative "../../lib/memintro"
 require "stringio"
+require "tmpdir"
 
 RSpec.describe Memintro::Diff do
   let(:earlier) do
@@ -253,5 +254,61 @@ RSpec.describe Memintro::Diff do
     expect { diff.write(3) }.to raise_error(TypeError, /3 cannot be written to/)
     expect { diff.write(StringIO.new, format: :pdf) }.to raise_error(ArgumentError, /:pdf; it must be one of :text/)
     expect { diff.write(StringIO.new, top: 0) }.to raise_error(ArgumentError, /top is 0/)
+  end
+
+  describe "with accounts" do
+    def of(seconds, rows, own = nil, **rest)
+      Memintro::Snapshot.new(
+        time: 1_790_000_000.0 + seconds, monotonic_s: 1000.0 + seconds, memory: { rss_bytes: rows.values.sum },
+        gc: Snapshots::GC_STAT.merge(rest.delete(:gc) || {}), sites: call_sites({}, 0, {}), parts: [:account],
+        missing: {}, account: rows, account_private: own, **rest
+      )
+    end
+
+    it "names the row that has grown most, and the next command" do
+      before = { malloc_native: 10 << 20, thread_stacks: 1 << 20, malloc_free: 9 << 20 }
+      diff = of(60, before.merge(malloc_native: 51 << 20, malloc_free: 2 << 20)) - of(0, before)
+      expect(diff.memory.first.growth).to eq(diff.account.sum(&:growth)).and eq(34 << 20)
+      rss, row = diff.to_s.lines[2..3]
+      expect(rss).to eq("RSS grew by 34.0 MiB, from 20.0 MiB to 54.0 MiB.\n")
+      expect(row).to eq("malloc_native has grown most, by 41.0 MiB: malloc memory that no Ruby object counts as its " \
+                        "own. Next: memintro leaks PID.\n")
+      diff = of(60, before.merge(thread_stacks: 25 << 20)) - of(0, before)
+      expect(diff.to_s).to include("Next: memintro holders PID --class Fiber, or --class Thread.")
+      expect((of(60, before) - of(0, before)).to_s).not_to include("has grown most")
+    end
+
+    it "says what was shared and is private now" do
+      rows = { ruby_heap_live: 80 << 20, malloc_native: 10 << 20, mapped_files: 5 << 20 }
+      earlier = of(0, rows, { ruby_heap_live: 2 << 20, malloc_native: 1 << 20, mapped_files: 0 })
+      later = of(60, rows, { ruby_heap_live: 70 << 20, malloc_native: 2 << 20, mapped_files: 0 },
+                 gc: { old_objects: 900_000 })
+      diff = later - Memintro::Snapshot.load(saved(earlier))
+      expect(diff.account_private.map { |change| [change.name, change.growth >> 20] })
+        .to eq([["ruby_heap_live", 68], ["malloc_native", 1]])
+      expect(diff.to_s).to include("69.0 MiB that was shared with other processes is this process's own now, most of " \
+                                   "it in ruby_heap_live (+68.0 MiB)")
+      alone = rows.dup
+      expect((of(60, rows, alone) - of(0, rows, alone)).account_private).to be_nil
+    end
+
+    def saved(snapshot)
+      file = File.join(Dir.mktmpdir("memintro-diff"), "a.json")
+      snapshot.save(file)
+      file
+    end
+  end
+
+  it "says of growth that may be what was made while it looked" do
+    lists = ->(count) { { classes: { "String" => [count, count * 40] } } }
+    earlier = snapshot(0, **lists[1_000])
+    later = snapshot(90, **lists[139_000], made_meanwhile: 150_000)
+    text = (later - earlier).to_s
+    expect(text).to include("Objects +5.3 MiB in 138,000 (no more than the 150,000 that were made while it looked: " \
+                            "maybe garbage alone)")
+      .and include("150,000 objects were made between the later snapshot's collection and its end.")
+    fewer = snapshot(90, **lists[139_000], made_meanwhile: 20_000)
+    expect((fewer - earlier).to_s).to include("Objects +5.3 MiB in 138,000, all of class String.")
+    expect((snapshot(90, **lists[139_000]) - earlier).notes).to eq([])
   end
 end

@@ -215,8 +215,8 @@ module Memintro
       def snapshot(parts: [], settle: false)
         allowed = [:all, *Snapshot::Parts::ALL]
         parts = Arguments.array(:parts, parts).map { |part| Arguments.choice(:parts, part, allowed) }
-        GC.start if Arguments.flag(:settle, settle)
-        @answer.send_text(Snapshot::Parts.json(Snapshot::Parts.check(parts), strict: !parts.include?(:all)))
+        @answer.send_text(Snapshot::Parts.json(Snapshot::Parts.check(parts), strict: !parts.include?(:all),
+                                                                             settles: Arguments.flag(:settle, settle)))
       end
 
       def doctor(format: "text")

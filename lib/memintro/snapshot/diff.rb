@@ -61,6 +61,10 @@ module Memintro
     #   part
     def account = sections[:account]
 
+    # @return [List<Change>, nil] of these, what is in pages that no other process has; nil unless both snapshots know
+    #   that, and memory besides files was shared
+    def account_private = sections[:account_private]
+
     # @return [List<Change>, nil] objects by Ruby's own types; nil unless both snapshots have that part
     def types = sections[:types]
 

@@ -74,12 +74,15 @@ module Memintro
       #
       # @param wanted [Array<Symbol>] see {check}
       # @param strict [Boolean] see {take}
+      # @param settles [Boolean] collect garbage first, and count the objects that are made from then on
       # @return [Native::Text]
-      def self.json(wanted, strict:)
+      def self.json(wanted, strict:, settles: false)
+        made = settle if settles
         data = light(wanted, strict)
         totals, process = CallSites.head
         sites = Native::Sites.take(most_sites(wanted), Memintro.default_figure, nil)
         survey = survey_heap(wanted, data, strict) || Native::HeapSurvey.new([], [])
+        data[:made_meanwhile] = GC.stat(:total_allocated_objects) - made if made
         head = { memintro_snapshot: LAYOUT, version: CallSites::LAYOUT,
                  **data, time: time(data[:time]).strftime("%FT%T.%3NZ"), process: process.merge!(identity),
                  totals: totals.to_h, call_sites_left_out: sites.left_out }
@@ -87,6 +90,13 @@ module Memintro
       ensure
         [sites, survey].compact.each(&:clear)
       end
+
+      # @return [Integer] how many objects had ever been made when the collection had ended
+      def self.settle
+        GC.start
+        GC.stat(:total_allocated_objects)
+      end
+      private_class_method :settle
 
       # @param seconds [Float]
       # @return [Time] in whole milliseconds, as files have them: what is loaded again equals what was saved
@@ -101,21 +111,29 @@ module Memintro
                  missing: missing, memory: figures(MEMORY, missing, false), cgroup: cgroup(missing), gc: GC.stat,
                  gc_heaps: gc_heaps }
         data[:memory].merge!(figures(SHARED, missing, strict)) if wanted.include?(:pss)
-        data[:account] = wanted.include?(:account) ? attempt(:account, missing, strict) { account } : nil
+        add_account(data, attempt(:account, missing, strict) { Memintro.account }) if wanted.include?(:account)
         data
       end
       private_class_method :light
 
-      # @return [Hash{Symbol => Integer}]
-      def self.account
-        Memintro.account.rows.to_h { |row| [row.name, row.bytes] }
+      # RSS is the account's own: both are of one instant, and the rows add up to it.
+      def self.add_account(data, account)
+        data[:account] = data[:account_private] = nil
+        return unless account
+
+        rows = account.rows
+        data[:account] = rows.to_h { |row| [row.name, row.bytes] }
+        own = rows.to_h { |row| [row.name, row.private_bytes] }.compact
+        data[:account_private] = own unless own.empty?
+        data[:memory][:rss_bytes] = account.rss
+        data[:memory][:peak_rss_bytes] = [data[:memory][:peak_rss_bytes].to_i, account.rss].max
       end
-      private_class_method :account
+      private_class_method :add_account
 
       # Keys of the file before its lists.
       def self.ordered(head)
-        keys = %i[memintro_snapshot version time monotonic_s parts missing process memory account cgroup gc gc_heaps
-                  totals call_sites_left_out]
+        keys = %i[memintro_snapshot version time monotonic_s parts missing process memory account account_private
+                  made_meanwhile cgroup gc gc_heaps totals call_sites_left_out]
         head.slice(*keys)
       end
       private_class_method :ordered

@@ -166,7 +166,8 @@ module Memintro
         "#{Units.counted(reached[:objects], 'object')} lead to #{Units.bytes(reached[:bytes])} of it, and their C " \
           "extension tells Ruby no size, so that the collector does not hurry: most from " \
           "#{Units.count(largest[:objects])} #{name} (#{Units.bytes(largest[:bytes])}). " \
-          "`memintro holders PID --class #{name}` says what holds them, and `memintro leaks PID` which blocks are leaked.#{line_of(row)}"
+          "`memintro holders PID --class #{name}` says what holds them, and `memintro leaks PID` which blocks are " \
+          "leaked.#{line_of(row)}"
       end
       private_class_method :of_objects
 

@@ -10,6 +10,7 @@ module Memintro
     module Sections
       # Every list of changes, and its title.
       TITLES = { memory: "process memory", account: "resident memory by what it is for",
+                 account_private: "of this, in pages that no other process has",
                  types: "objects by type", classes: "objects by class",
                  iseqs: "instruction sequences by file", iseq_locations: "instruction sequences by line",
                  internals: "internal objects by kind", retained: "malloc and tracked objects by call site",
@@ -17,8 +18,13 @@ module Memintro
                  call_sites: "malloc by call site", occupancy: "heap pages", gc: "GC counters",
                  gc_heaps: "GC by size pool" }.freeze
       # What the names of a list are; the names of all other lists are counters.
-      LAST = { memory: "memory", account: "row", types: "type", classes: "class", iseqs: "file", iseq_locations: "line",
+      LAST = { memory: "memory", account: "row", account_private: "row",
+               types: "type", classes: "class", iseqs: "file", iseq_locations: "line",
                internals: "kind", retained: "call site", object_sites: "call site", call_sites: "call site" }.freeze
+
+      # So much besides files is shared where a process was forked, or has forked.
+      LEAST_SHARED = 1 << 20
+      private_constant :LEAST_SHARED
 
       # @param earlier [Snapshot]
       # @param later [Snapshot]
@@ -26,6 +32,7 @@ module Memintro
       def self.compare(earlier, later)
         found = {
           memory: numbers(memory(earlier), memory(later)), account: account(earlier.account, later.account),
+          account_private: own(earlier, later),
           types: rows(earlier.types, later.types), classes: rows(earlier.classes, later.classes),
           iseqs: iseqs(earlier, later, :paths),
           iseq_locations: iseqs(earlier, later, :locations), internals: rows(earlier.internals, later.internals),
@@ -59,6 +66,20 @@ module Memintro
         (before.keys & after.keys).map { |name| Change.new(name.to_s, :bytes, before[name], after[name]) }
       end
       private_class_method :account
+
+      # Without a fork, all but files is private: the rows would say the same once more.
+      def self.own(earlier, later)
+        shared = [earlier, later].map { |snapshot| shared_bytes(snapshot) }
+        account(earlier.account_private, later.account_private) if shared.all? && shared.max >= LEAST_SHARED
+      end
+      private_class_method :own
+
+      def self.shared_bytes(snapshot)
+        own = snapshot.account_private or return
+        all = snapshot.account.to_h
+        own.sum { |name, bytes| name == :mapped_files ? 0 : all.fetch(name, bytes) - bytes }
+      end
+      private_class_method :shared_bytes
 
       # Nested counters by their whole path.
       def self.flat(hash, prefix = "")

@@ -7,6 +7,7 @@ require_relative "../../support/units"
 require_relative "totals_by_kind"
 require_relative "sections"
 require_relative "concentration"
+require_relative "account_sentences"
 
 module Memintro
   class Diff
@@ -54,7 +55,7 @@ module Memintro
 
       # @return [Array<String>] sentences: how much the process grew, how much of each kind there is more, and where
       def verdict
-        sentences = [*memory_sentence, *kind_sentences]
+        sentences = [*memory_sentence, *AccountSentences.new(@diff).list, *kind_sentences]
         sentences.empty? ? ["Nothing has changed."] : sentences
       end
 
@@ -111,11 +112,19 @@ module Memintro
       end
 
       def amount(change)
-        count = change.count_growth.to_i
-        return change.growth_text if count.zero?
-        return "#{change.growth_text} in #{change.count_growth_text.delete('+')}" if count.positive?
+        text, count = change.growth_text, change.count_growth.to_i
+        return text if count.zero?
+        return "#{text}, though there are #{change.count_growth_text.delete('-')} fewer" if count.negative?
 
-        "#{change.growth_text}, though there are #{change.count_growth_text.delete('-')} fewer"
+        "#{text} in #{change.count_growth_text.delete('+')}#{doubt(change)}"
+      end
+
+      # Objects that were made while the process was looked at may be garbage.
+      def doubt(change)
+        made = @diff.later.made_meanwhile.to_i
+        return "" unless change.name == TotalsByKind::NAMES[:classes] && change.count_growth.to_i.between?(1, made)
+
+        " (no more than the #{Units.count(made)} that were made while it looked: maybe garbage alone)"
       end
 
       def place(section, spread)
