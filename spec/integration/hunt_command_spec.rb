@@ -13,13 +13,36 @@ RSpec.describe "memintro hunt", :listening do
     expect(memintro("hunt", "--show", pid).must_succeed.stdout)
       .to match(/\Aprocess #{pid} \(-e\) does not hunt, and has kept 0 findings\.\n\z/)
     expect(memintro("hunt", "--every", "5", pid).must_succeed.stdout)
-      .to match(/\Aprocess #{pid} \(-e\) hunts from now on: 0 findings so far, .*\nIt needs some minutes\. Ask/)
+      .to match(/\Aprocess #{pid} \(-e\) hunts from now on: 0 findings so far, .*\nIt looks .*\nAsk again: memintro/m)
     told = JSON.parse(memintro("hunt", "--json", pid).must_succeed.stdout)
     expect(told).to include("pid" => pid, "hunting" => true, "hunted" => true, "every" => 5, "findings" => [],
                             "errors" => 0, "state" => "watching")
     eventually { JSON.parse(memintro("hunt", "--json", "--show", pid).stdout)["looks"].positive? }
+    expect(memintro("hunt", "--show", pid).must_succeed.stdout)
+      .to match(/0 findings so far, .*\nIt looks (?:now|next in [0-5]\.\d s)\./)
     expect(memintro("hunt", "--stop", pid).must_succeed.stdout).to match(/has stopped to hunt, after 0 findings\.\n\z/)
     expect(memintro("hunt", "--stop", pid).must_succeed.stdout).to include("does not hunt")
+  end
+
+  it "says when it looks next and why so late" do
+    program = start_program(<<~'RUBY', requires: ["memintro", "stringio", server])
+      begin_hunt
+      Memintro.listen
+      serve(0.25)
+      # A look that has taken three seconds of a processor: so long as it takes until these are 0.2% of a core.
+      Memintro::Hunt.current.instance_variable_get(:@budget).instance_variable_set(:@spent, 3.0)
+      serve(1.5)
+      puts :ready
+      sleep
+    RUBY
+    pause = 3.0 / 0.002
+    text = memintro("hunt", "--show", program.pid).must_succeed.stdout
+    left = text[/^It looks next in ([\d.]+) minutes, and not sooner, because it has taken 3\.\d s of processor time/, 1]
+    expect(left.to_f * 60).to be_between(pause - 120, pause + 120)
+    expect(text).to include("and takes at most 0.2% of a core.\nWhat grows shows after six looks at least")
+    told = JSON.parse(memintro("hunt", "--show", "--json", program.pid).must_succeed.stdout)
+    expect(told).to include("state" => "watching", "suspects" => [],
+                            "next_look_s" => be_within(120).of(pause))
   end
 
   it "shows what was found, with the line and who holds it" do

@@ -58,6 +58,24 @@ RSpec.describe "Memintro.hunt", :listening do
                     held_by: /local body\) ← Proc at \S+events\.rb:11 .*Events::SUBSCRIBERS/)
     end
 
+    def at(text) = (path = File.join(Subprocess::SCRIPTS, "hunt_leaks.rb")) && "#{path}:#{line(path, text)}"
+    def line(path, text) = File.readlines(path).index { |one| one.include?(text) } + 1
+
+    it "finds the stacks of fibers that are kept, counts what is resident of them, and names who holds the fibers" do
+      finding = found("lists")
+      expect(finding).to include(kind: "fiber_stacks", what: "memory of fibers", site: at("    list.next"),
+                                 objects: be_between(1_500, 3_700), sentence: /: stacks of [\d,]+ fibers\z/,
+                                 held_by: /Enumerator.* ← Lists#@begun/, advice: /let go of it/)
+      # Each has 8 to 20 KiB resident, of some hundreds that are reserved.
+      expect(finding[:bytes_per_minute]).to be_between(360 * 8_192, 360 * 28_672)
+    end
+
+    it "names the same holder of memory of a C library in each run" do
+      both = Array.new(2) { Thread.new { found("streams") } }.map(&:value)
+      expect(both).to all(include(kind: "malloc_native", site: at("Zlib::Deflate.new"), verdict: "anchored"))
+      expect(both.map { |one| one[:held_by] }).to all(match(/Zlib::Deflate/))
+    end
+
     it "finds that malloc keeps more and more free memory, and names no line" do
       expect(found("fragments"))
         .to include(kind: "malloc_free", site: nil, held_by: nil, advice: /Memintro.trim gives back what can be/)

@@ -57,9 +57,30 @@ module Memintro
         findings = answer["findings"]
         @out.puts("#{who(listener)} #{state(answer)}#{'.' if findings.empty?}#{':' unless findings.empty?}")
         findings.each { |finding| @out.puts("", *lines(finding)) }
-        return if findings.any? || !answer["hunting"]
+        return unless answer["hunting"]
 
-        @out.puts("It needs some minutes. Ask again: memintro hunt #{listener.pid}")
+        @out.puts("") if findings.any?
+        @out.puts(*going_on(answer), *("Ask again: memintro hunt #{listener.pid}" if findings.empty?))
+      end
+
+      # What it does now, and when it looks again.
+      def going_on(answer)
+        suspects = Array(answer["suspects"])
+        if answer["state"] == "investigating"
+          more = " and #{Units.count(suspects.size - 1)} more" if suspects.size > 1
+          return [Names.printable("It investigates what seems to grow: #{suspects.first}#{more}. That takes minutes.")]
+        end
+        return ["It looks now."] unless answer["next_look_s"]
+
+        ["It looks next in #{Units.duration(answer['next_look_s'])}#{reason(answer)}.",
+         *("What grows shows after six looks at least, and is investigated then." if answer["findings"].empty?)]
+      end
+
+      def reason(answer)
+        return if answer["pause_s"].to_f <= answer["every"].to_f
+
+        ", and not sooner, because it has taken #{format('%.1f', answer['cpu_seconds'])} s of processor time so far, " \
+          "and takes at most 0.2% of a core"
       end
 
       # Findings of several processes as one list, what grows fastest first.

@@ -153,12 +153,14 @@ module Memintro
                     "root_edge?" => PATH }.freeze
       FINDING = { "sentence" => PATH, "advice" => PATH, "what" => PATH, "kind" => WORD, "bytes_per_minute" => SIGNED,
                   "bytes_per_minute_interval" => [SIGNED, 2].freeze, "grown_bytes" => SIGNED, "since" => WORD,
-                  "found_at" => WORD, "ended_at?" => WORD, "site?" => PATH, "site_bytes?" => SIGNED,
+                  "found_at" => WORD, "ended_at?" => WORD, "objects?" => COUNT, "site?" => PATH,
+                  "called_from?" => PATH, "site_bytes?" => SIGNED,
                   "stack" => [PATH, 64].freeze, "held_by?" => PATH, "holders" => [PATH, 16].freeze, "verdict?" => WORD,
                   "also" => [PATH, 1_000].freeze, "notes" => REMARKS, "tracking" => PATH, "pid" => PID }.freeze
       HUNT = { "memintro_hunt" => COUNT, "pid" => PID, "hunting" => FLAG, "hunted" => FLAG, "state?" => WORD,
                "every?" => NUMBER, "looks?" => COUNT, "investigations?" => COUNT, "watched?" => COUNT,
                "cpu_seconds?" => NUMBER, "cpu_share?" => NUMBER, "pause_s?" => NUMBER, "errors?" => COUNT,
+               "next_look_s?" => NUMBER, "suspects?" => [PATH, 1_000].freeze,
                "last_error?" => PATH, "findings" => [FINDING, 100].freeze }.freeze
       private_constant :DETAILS, :ACCOUNT_ROW, :LEAK_GROUP, :LEAK_FIGURES, :HOLDER, :HELD_PATH, :FINDING, :HUNT
       private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :OBJECT_ERRORS,

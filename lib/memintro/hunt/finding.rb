@@ -17,18 +17,28 @@ module Memintro
 
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[sentence advice what kind bytes_per_minute bytes_per_minute_interval grown_bytes since found_at
-                    ended_at site site_bytes stack held_by holders verdict also notes tracking pid].freeze
+                    ended_at objects site called_from site_bytes stack held_by holders verdict also notes tracking
+                    pid].freeze
     # Of JSON.
     LAYOUT = 1
     # Of {#kind}, and what each is called in sentences. The others are rows of an {Account}.
-    KINDS = { ruby_objects: "Ruby objects", iseqs: "compiled Ruby code", malloc_native: "memory of C code",
+    KINDS = { ruby_objects: "Ruby objects", internal_objects: "internal objects of Ruby's VM",
+              iseqs: "compiled Ruby code", malloc_native: "memory of C code",
+              fiber_stacks: "stacks of fibers", thread_stacks: "stacks of threads",
               malloc_free: "free memory that malloc keeps", call_site: "memory of a call site",
               outside: "memory outside of Ruby's heap" }.freeze
+    # Whose stacks grow.
+    STACKS = { fiber_stacks: "fiber", thread_stacks: "thread" }.freeze
     # What to do about each kind.
     ADVICE = {
       ruby_objects: "Look at what holds them: give it a bound, or remove from it what is done with. A cache that is " \
                     "still filling grows like this until it is full: if this is one, look at its bound; the finding " \
                     "gets its end (ended_at) when the growth is over.",
+      internal_objects: "Ruby makes them for the code of that line, and no ObjectSpace.each_object shows them. Look " \
+                        "at what is evaluated, defined or compiled there again and again.",
+      fiber_stacks: "A fiber keeps its stack until it has ended, or is collected. An Enumerator has one from its " \
+                    "first next on: let go of it, or take what is needed with first or lazy.",
+      thread_stacks: "Each thread has a stack until it ends: use fewer, or end them.",
       iseqs: "Look at what is evaluated there: compile each text once, and pass on what differs as arguments.",
       malloc_native: "Look at that line: what it has allocated must be freed by the same library. Memintro.leaks " \
                      "says what holds the blocks.",
@@ -36,9 +46,14 @@ module Memintro
                    "says how much. MALLOC_ARENA_MAX=2 or jemalloc may help.",
       call_site: "Look at that line, and ask Memintro.account whose the memory is."
     }.freeze
+    # About some internal objects.
+    CALLS = /\Aimemo_call(?:info|cache)\z/
+    CALLS_ADVICE = "Before Ruby 3.4, each call with keywords in code that is evaluated leaves a call info and a call " \
+                   "cache, which the class of the called method keeps for ever: compile the text once and call what " \
+                   "it defines, or evaluate it without keywords."
     # For all others.
     OTHER_ADVICE = "Memintro.account says what it is made of."
-    private_constant :ADVICE, :OTHER_ADVICE
+    private_constant :ADVICE, :OTHER_ADVICE, :STACKS, :CALLS, :CALLS_ADVICE
 
     # @return [String] what grows: a class, the file of compiled code, or words for a kind of memory
     attr_reader :what
@@ -57,8 +72,12 @@ module Memintro
     attr_reader :found_at
     # @return [Time, nil] when it was seen that the growth had ended; nil: it goes on, as far as is known
     attr_reader :ended_at
+    # @return [Integer, nil] of stacks: how many fibers or threads there were when it was found
+    attr_reader :objects
     # @return [String, nil] the line that made it, `path:line`; nil where none is known
     attr_reader :site
+    # @return [String, nil] if that line is in no file, as those of evaluated text: the line of a file that led there
+    attr_reader :called_from
     # @return [Integer, nil] bytes that this line has kept of what it made while it was tracked
     attr_reader :site_bytes
     # @return [Array<String>] the lines that led there, the innermost first
@@ -87,12 +106,14 @@ module Memintro
 
     # @return [String] for a tired reader, in one line
     def sentence
-      Names.printable("#{what} grows by ~#{Units.bytes(bytes_per_minute)} a minute (#{interval_text}) since " \
-                      "#{since.strftime('%F %T')}#{", made at #{site}" if site}#{held_text}: #{kind_text}")
+      Names.printable("#{what}#{with_text} grows by ~#{Units.bytes(bytes_per_minute)} a minute (#{interval_text}) " \
+                      "since #{since.strftime('%F %T')}#{made_text}#{held_text}: #{kind_text}")
     end
 
     # @return [String] what to do next
     def advice
+      return CALLS_ADVICE if kind == :internal_objects && what.match?(CALLS)
+
       ADVICE.fetch(kind, OTHER_ADVICE)
     end
 
@@ -136,6 +157,15 @@ module Memintro
       "#{Units.bytes(low)} to #{Units.bytes(high)}"
     end
 
+    # Of objects of the VM: the same code makes several kinds.
+    def with_text
+      ", with #{also.join(', ')}," if kind == :internal_objects && also.any?
+    end
+
+    def made_text
+      ", made at #{site}#{" (called from #{called_from})" if called_from}" if site
+    end
+
     def held_text
       return ", which nothing points to any more" if verdict == "leaked"
 
@@ -143,6 +173,8 @@ module Memintro
     end
 
     def kind_text
+      return "stacks of #{Units.counted(objects, STACKS.fetch(kind))}" if objects
+
       KINDS.fetch(kind) { "#{kind} in an account" }
     end
   end

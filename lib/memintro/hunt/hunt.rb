@@ -170,6 +170,16 @@ module Memintro
     # @return [Float] seconds that it waits before the next look
     def pause = @budget.pause(@every)
 
+    # @return [Float, nil] seconds until it looks again; nil while it looks or investigates, and when it is stopped
+    def next_look
+      due = @due
+      due && [due - @clock.now, 0.0].max if @state == :watching
+    end
+
+    # @return [Array<String>] what it investigates now: classes, files of compiled code, or `malloc`, which is all
+    #   memory outside of Ruby's heap
+    attr_reader :suspects
+
     # @return [Integer] figures that it watches
     def watched = @series.size
 
@@ -177,6 +187,7 @@ module Memintro
     def to_h
       { state: state, every: every, looks: looks, investigations: investigations, watched: watched,
         cpu_seconds: cpu_seconds.round(6), cpu_share: cpu_share.round(6), pause_s: pause.round(3), errors: errors,
+        next_look_s: next_look&.round(3), suspects: suspects,
         last_error: last_error && "#{last_error.class}: #{last_error.message}",
         findings: findings.map(&:to_h) }
     end
@@ -223,6 +234,8 @@ module Memintro
       @tracker = tracker || Tracker.new
       @inquiry = inquiry || Inquiry.new(@budget)
       @looks = @investigations = @errors = 0
+      @suspects = [].freeze
+      @due = nil
     end
 
     def run(stop)
@@ -234,7 +247,11 @@ module Memintro
       @state = :watching
       loop do
         attempt { look(stop) }
-        break if @clock.wait(stop, pause)
+        seconds = pause
+        @due = @clock.now + seconds
+        break if @clock.wait(stop, seconds)
+
+        @due = nil
       end
     ensure
       @state = :stopped if stop.requested?
@@ -249,12 +266,14 @@ module Memintro
       @last_error = e
     ensure
       @state = :watching if @state == :investigating
+      @suspects = [].freeze
     end
 
     def minute = @clock.now / 60.0
 
     def investigate(suspects, stop)
       @state = :investigating
+      @suspects = suspects.keys.map { |_, name| name }.freeze
       @investigations += 1
       investigation = Investigation.new(@watch, @tracker, @inquiry, @clock, @every)
       outcome = investigation.run(suspects) { |seconds| @clock.wait(stop, seconds) } or return

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../heap/holding"
+require_relative "../heap/survey"
 require_relative "../malloc/leaks"
 require_relative "../malloc/leaks/reading"
 require_relative "../process/account"
@@ -23,10 +24,13 @@ module Memintro
       # What grows, in words.
       WORDS = { malloc_ruby_objects: "memory that Ruby objects own", malloc_iseqs: "compiled Ruby code",
                 malloc_internal: "memory of Ruby's own objects", malloc_native: "memory that no Ruby object owns",
-                malloc_free: "free memory in malloc's heap", thread_stacks: "memory of stacks of threads",
-                anonymous: "memory mapped past malloc" }.freeze
-      # Kinds that no line makes.
-      WITHOUT_LINE = %i[malloc_free thread_stacks].freeze
+                malloc_free: "free memory in malloc's heap", anonymous: "memory mapped past malloc" }.freeze
+      # A kind that no line makes.
+      WITHOUT_LINE = :malloc_free
+      # Of an account's row of stacks: whose they are, by its details.
+      STACKS = { fibers: "Fiber", threads: "Thread" }.freeze
+      # How names of objects of the VM begin.
+      INTERNAL = "imemo_"
       private_constant :SECONDS, :MOST_WAYS, :CAUSES, :KINDS, :WORDS, :WITHOUT_LINE
 
       # @param budget [Budget]
@@ -49,30 +53,36 @@ module Memintro
       # @param name [String] of the figure
       # @param site [CallSite, nil] the line that made it
       # @param tracker [Tracker]
-      # @return [Hash{Symbol => Object}] what, kind, held_by, holders, verdict, notes, no_line
-      def about(kind, name, site, tracker)
+      # @yieldparam name [String] of a class whose objects are the cause
+      # @yieldreturn [CallSite, nil] the line that makes them
+      # @return [Hash{Symbol => Object}] what, kind, objects, held_by, holders, verdict, notes, no_line; line, if it is
+      #   another one
+      def about(kind, name, site, tracker, &line)
         @notes = []
         case kind
-        when :class then { what: name, kind: :ruby_objects, **holders(name, site, tracker) }
+        when :class
+          { what: name, kind: internal?(name) ? :internal_objects : :ruby_objects, **holders(name, site, tracker) }
         when :iseqs then { what: "compiled code of #{name}", kind: :iseqs }
         when :site then { what: "memory from #{name}", kind: :call_site, **holders(nil, site, tracker) }
-        else outside(site)
+        else outside(site, tracker, &line)
         end.merge(notes: @notes)
       end
 
       private
+
+      def internal?(name) = name&.start_with?(INTERNAL)
 
       def account
         @budget.charge_copy { Memintro.account(seconds: SECONDS) }
       end
 
       # Which row of an account has grown most since {#begin}.
-      def outside(site)
+      def outside(site, tracker, &line)
         row = grown_row
         return { what: "memory outside of Ruby's heap", kind: :outside } unless row
+        return stacks(tracker, &line) if row == :thread_stacks
 
-        without = WITHOUT_LINE.include?(row)
-        facts = { what: WORDS.fetch(row), kind: KINDS.fetch(row, row), no_line: without }
+        facts = { what: WORDS.fetch(row), kind: KINDS.fetch(row, row), no_line: row == WITHOUT_LINE }
         row == :malloc_native && site ? facts.merge(verdict(site)) : facts
       end
 
@@ -81,11 +91,36 @@ module Memintro
           @notes << "no account could be taken: #{@no_account}"
           return
         end
-        rows = account.diff(@before).rows.select { |row| CAUSES.include?(row.name) && row.bytes.positive? }
+        @after = account
+        rows = @after.diff(@before).rows.select { |row| CAUSES.include?(row.name) && row.bytes.positive? }
         rows.max_by(&:bytes)&.name
       rescue Error => e
         @notes << "no account could be taken: #{e.message}"
         nil
+      end
+
+      # Those of fibers or of threads, whichever have grown more; and who holds these.
+      def stacks(tracker)
+        before, after = [@before, @after].map { |one| one[:thread_stacks].details }
+        grown = ->(of) { after.dig(of, :bytes).to_i - before.dig(of, :bytes).to_i }
+        of = STACKS.keys.max_by(&grown)
+        name = STACKS.fetch(of)
+        line = yield(name)
+        { what: "memory of #{of}", kind: of == :fibers ? :fiber_stacks : :thread_stacks,
+          objects: [after.dig(of, :count), count(name)].compact.min, line: line, no_line: line.nil?,
+          **holders(name, line, tracker) }
+      end
+
+      # Ruby keeps some stacks for fibers to come.
+      def count(name)
+        survey = HeapSurvey.take(%i[classes], GC.stat)
+        found = nil
+        survey.rows(:classes) { |slice| found ||= slice.assoc(name) }
+        found && found[1]
+      rescue RactorError, BusyError, UnknownRubyError
+        nil
+      ensure
+        survey&.clear
       end
 
       # By line, if objects are followed, else of all objects of the class.
@@ -94,17 +129,18 @@ module Memintro
         by_line = tracker.objects? ? site&.name : nil
         return {} unless name || by_line
 
-        found = held(name, by_line) || (by_line && name && held(name, nil))
+        # Only objects of suspected classes are followed, and those of the VM have no class to ask for.
+        found = (by_line && held(internal?(name) ? nil : name, by_line, quietly: name)) || (name && held(name, nil))
         return {} unless found
 
         ways = found.groups.first(MOST_WAYS)
         { held_by: ways.first&.to_s, holders: ways.map { |way| "#{Units.count(way.objects)}: #{way}" } }
       end
 
-      def held(name, line)
+      def held(name, line, quietly: false)
         @budget.charge_copy { Memintro.holders(name, site: line, top: MOST_WAYS, seconds: SECONDS) }
       rescue Error, ArgumentError => e
-        @notes << "who holds it could not be asked: #{e.message.lines.first.to_s.chomp}"
+        @notes << "who holds it could not be asked: #{e.message.lines.first.to_s.chomp}" unless quietly
         nil
       end
 

@@ -52,7 +52,7 @@ module Memintro
         return Outcome.new(nil, {}, suspects.keys) if held.empty?
 
         @inquiry.begin if held.keys.any? { |kind, _| kind == :outside }
-        @watch.own { @tracker.begin(held.keys.filter_map { |kind, name| name if kind == :class }) }
+        @watch.own { @tracker.begin(followed(held)) }
         outcome = test(held, begun, &wait)
         outcome&.refuted&.concat(suspects.keys - held.keys)
         outcome
@@ -61,6 +61,12 @@ module Memintro
       end
 
       private
+
+      # Classes whose objects tell the line. Of memory outside of Ruby's heap, some may be stacks.
+      def followed(held)
+        classes = held.keys.filter_map { |kind, name| name if kind == :class }
+        held.keys.any? { |kind, _| kind == :outside } ? classes | Inquiry::STACKS.values : classes
+      end
 
       def collected
         @watch.collect
@@ -118,7 +124,9 @@ module Memintro
         return Outcome.new(nil, {}, held.keys) unless key
 
         made = cause(key, rising[key])
-        explained = rising.select { |other, _| other == key || explains?(key, other, made) }
+        explained = rising.select do |other, _|
+          other == key || explains?(key, other, made) || one_call?(key, other, made)
+        end
         Outcome.new(finding(key, rising[key], made, explained.keys - [key]), explained, held.keys - rising.keys)
       end
 
@@ -154,18 +162,46 @@ module Memintro
         other == :class ? kind == :class && classes.include?(name) : other == :site && name == site.name
       end
 
+      # Ruby makes some of its internal objects for a call at the line that is called, and others at the one that calls.
+      def one_call?((_, name), (_, other), made)
+        return false unless made && [name, other].all? { |one| one.start_with?(Inquiry::INTERNAL) }
+
+        line, = @tracker.fastest(@middle, @tracker.lines, [other])
+        line && [[line, made[0]], [made[0], line]].any? do |outer, inner|
+          @tracker.stack(inner).any? { |frame| frame == outer.name || frame.start_with?("#{outer.name}:") }
+        end
+      end
+
+      # The line that makes objects of a class, while they are followed.
+      def line_of(name)
+        @made_of = @tracker.fastest(@middle, @tracker.lines, [name])
+        @made_of&.first if @made_of&.last&.include?(name)
+      end
+
+      # The innermost line of a file, if the first one of the stack is in none.
+      def called_from(stack)
+        lines = stack.map { |frame| frame[/\A.*?:\d+/] }.compact
+        in_file = lines.index { |line| File.file?(line[/\A(.*):\d+\z/, 1]) }
+        lines[in_file] if in_file&.positive?
+      rescue ArgumentError
+        nil # a path with a null byte
+      end
+
       def finding(key, rise, made, also)
         kind, name = key
         site, bytes, = made
-        facts = @inquiry.about(kind, name, site, @tracker)
+        facts = @inquiry.about(kind, name, site, @tracker) { |of| line_of(of) }
+        site, bytes = @made_of if facts[:line]
+        site = nil if facts[:no_line]
+        stack = site ? @tracker.stack(site) : []
         now = @clock.now
         Finding.new(
           what: facts.fetch(:what), kind: facts.fetch(:kind), bytes_per_minute: rise.slope.round,
           bytes_per_minute_interval: [rise.low.round, rise.high.round],
           grown_bytes: (@last.figures.fetch(key, 0) - rise.from).round,
           since: @clock.time - (now - (rise.since * 60)), found_at: @clock.time, ended_at: nil,
-          site: facts[:no_line] ? nil : site&.name, site_bytes: facts[:no_line] ? nil : bytes,
-          stack: site && !facts[:no_line] ? @tracker.stack(site) : [],
+          objects: facts[:objects], site: site&.name, called_from: site && called_from(stack),
+          site_bytes: site && bytes, stack: stack,
           held_by: facts[:held_by], holders: facts.fetch(:holders, []), verdict: facts[:verdict],
           also: also.map { |_, other| other }.uniq, notes: facts.fetch(:notes), tracking: @tracker.words,
           pid: Native.pid

@@ -64,25 +64,29 @@ module Memintro
         @collections = nil
       end
 
-      # Leaves out what memintro maps for itself in the block: the tables of the first tracking.
+      # Leaves out what memintro takes for itself in the block, besides tables of tracking: its code, for example.
       # @return [Object] the block's value
       def own
-        before = data
+        before = own_memory
         value = yield
-        @own_bytes += [data.to_i - before, 0].max if before
+        @own_bytes += [own_memory.to_i - before, 0].max if before
         value
       end
 
       private
 
-      # @return [Integer, nil] memory of its own that the process has, touched or not; nil without /proc, or without a
-      #   descriptor to read it by
-      def data
-        found = File.read(STATUS)[/^VmData:\s*(\d+) kB/, 1]
-        found && (found.to_i * 1024)
+      # Address space that nothing has touched is no memory: the stack of a fiber has hundreds of KiB, and needs a few.
+      #
+      # @return [Integer, nil] memory of its own that the process has, resident or swapped out, without the tables of
+      #   tracking; nil without /proc, or without a descriptor to read it by
+      def own_memory
+        found = File.read(STATUS).scan(/^(?:RssAnon|VmSwap):\s*(\d+) kB/)
+        found.sum { |kib,| kib.to_i * 1024 } - tables unless found.empty?
       rescue SystemCallError
         nil
       end
+
+      def tables = Memintro.tracking? ? Memintro.totals.tracker_bytes : 0
 
       def collect_young
         GC.start(full_mark: false, immediate_sweep: true)
@@ -125,9 +129,9 @@ module Memintro
         end
       end
 
-      # Memory outside of the pages of Ruby's heap.
+      # Memory outside of the pages of Ruby's heap: of malloc, of stacks, and what was mapped otherwise.
       def add_outside(figures)
-        bytes = data or return
+        bytes = own_memory or return
         figures[[:outside, "malloc"]] = bytes - @own_bytes - (@stat[:heap_allocated_pages] * PAGE)
       end
     end
