@@ -22,6 +22,7 @@ module Bench
              bin/bench rack              what the Rack middleware costs a request, beside a call of ps
              bin/bench instructions [--columns A,B] [WORKLOAD…]  what tracking costs in instructions, which no busy machine changes
              bin/bench collection [--runs N] [--columns A,B]   what tracking costs a full collection of Ruby's
+             bin/bench forks [ROUNDS [FORKS]]   what tracking costs a fork amid threads that allocate
              bin/bench heap-dump FOLDER [MEGABYTES…]   dumping a heap, beside ObjectSpace.dump_all
              bin/bench heap-read FOLDER [MEGABYTES [LIB]]   reading a dump, beside heapy
              bin/bench introspection [PART…]   what looking inside costs; PART is a file of bench/introspection
@@ -55,6 +56,7 @@ module Bench
       when "rack" then program("rack/overhead.rb", words.drop(1))
       when "instructions" then program("instructions.rb", [*of_columns, *words.drop(1)])
       when "collection" then collection
+      when "forks" then program("forks/ratios.rb", words.drop(1))
       when "heap-dump", "heap-read" then program("heap/#{words.first.delete_prefix("heap-")}.rb", words.drop(1))
       when "introspection" then introspection(words.drop(1))
       else raise OptionParser::InvalidArgument, words.first

@@ -36,6 +36,13 @@ RSpec.describe "bin/bench" do
     expect(result.stdout[/([\d.]+) allocations each/, 1].to_i).to be_between(3_000, 12_000)
   end
 
+  it "times forks" do
+    lines = bench("forks", "1", "5").must_succeed.stdout.lines
+    expect(lines.first.split(/\s{2,}/).map(&:strip))
+      .to eq(["a fork", "plain", "again", "full", "live", "sampled", "live sampled"])
+    expect(lines.drop(1).map { |line| line.scan(/\d+\.\dx/).size }).to eq([5, 5, 5])
+  end
+
   it "times full collections" do
     lines = bench("collection", "--quick", "--columns", "full,live").must_succeed.stdout.lines
     expect(lines.first.split).to eq(%w[a full collection plain full live])

@@ -17,6 +17,12 @@ RSpec.describe "Processes of a native program under the hook" do
       expect(processes("forks_amid_starts", 100, way: way)).to include(forks: 100, right: 100)
     end
 
+    it "are forked without a pause while the fork waits for a stream of the program's, #{way}" do
+      figures = processes("forks_amid_streams", 1, way: way)
+      expect(figures[:status]).to eq 0
+      expect(figures[:recorded]).to be_between(1_000, 1_010)
+    end
+
     it "share memory with a vfork's child that changes nothing in it, #{way}" do
       figures = processes("vforks", 40, way: way)
       expect(figures).to include(vforks: 40, right: 40, plain_exit: 8, before: 0, parent_malloc: [1, 1, 10, 10])

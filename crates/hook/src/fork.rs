@@ -10,7 +10,8 @@
 //! handler that forks may have interrupted its own thread anywhere in the hook. If the world could not be paused, the
 //! child cannot trust its figures, and stops tracking.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use memintro_tracker::stack;
 use memintro_tracker::threads::{Held, ThreadState};
@@ -18,6 +19,7 @@ use memintro_tracker::threads::{Held, ThreadState};
 use crate::changes::{self, Changes, UNUSED_FORKS};
 use crate::patch::{self, walkers};
 use crate::pending::Pending;
+use crate::real::call;
 use crate::shared::{self, BIRTHS, PID, THREADS};
 use crate::{callers, object_samples, sampling, thread};
 
@@ -37,6 +39,8 @@ static HOLDS_CHANGES: AtomicBool = AtomicBool::new(false);
 static HOLDS_PATCHES: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn init() {
+    LOCK_STREAMS.store(patch::look_up(c"_IO_list_lock").cast_mut().cast(), Ordering::Relaxed);
+    UNLOCK_STREAMS.store(patch::look_up(c"_IO_list_unlock").cast_mut().cast(), Ordering::Relaxed);
     // SAFETY: the handlers are plain functions that live as long as the process.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
@@ -78,7 +82,7 @@ fn hold(own: &ThreadState) -> Held {
     // or reading, and the child must not inherit a pause that nobody ends.
     if THREADS.is_pauser(own) {
         // Other forks may be waiting for this pause while they hold everything else.
-        return THREADS.hold_for_fork(own, 0, 0);
+        return THREADS.hold_for_fork(own, 0, 0, || {});
     }
     // While this thread is recording, no other thread can pause the world, so waiting is of no use.
     let (sleeps, sleeps_for_work) =
@@ -88,7 +92,9 @@ fn hold(own: &ThreadState) -> Held {
         return Held::Paused;
     }
     let patches = patch::before_fork(sleeps);
-    let world = THREADS.hold_for_fork(own, sleeps_for_work, sleeps);
+    let streams = Streams::default();
+    let world = THREADS.hold_for_fork(own, sleeps_for_work, sleeps, || streams.lock());
+    drop(streams);
     if world.is_for_forks() {
         HOLDS_CHANGES.fetch_or(changes == Changes::Held, Ordering::Relaxed);
         HOLDS_PATCHES.fetch_or(patches, Ordering::Relaxed);
@@ -97,6 +103,37 @@ fn hold(own: &ThreadState) -> Held {
         let_go(changes == Changes::Held, patches);
     }
     world
+}
+
+/// libc's functions for the lock on its list of streams, which fork takes; null where it has none.
+static LOCK_STREAMS: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static UNLOCK_STREAMS: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// libc's list of streams. fork waits for it after the handler, while events are written down: for as long as threads flush and read,
+/// which allocate. So the handler waits for it before it closes the gate, and lets go of it just before fork takes it. (It must not keep
+/// it: handlers of others may wait for who wants it.) The lock counts how often its thread has it.
+#[derive(Default)]
+struct Streams(Cell<bool>);
+
+impl Streams {
+    fn lock(&self) {
+        if UNLOCK_STREAMS.load(Ordering::Relaxed).is_null() || LOCK_STREAMS.load(Ordering::Relaxed).is_null()
+        {
+            return;
+        }
+        // SAFETY: libc's own function, which takes nothing.
+        unsafe { call!(LOCK_STREAMS, fn())() };
+        self.0.set(true);
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        if self.0.get() {
+            // SAFETY: as above; this thread has the lock.
+            unsafe { call!(UNLOCK_STREAMS, fn())() };
+        }
+    }
 }
 
 fn let_go(changes: bool, patches: bool) {

@@ -86,6 +86,16 @@ pub fn wait_round(rounds: &mut u32, sleeps: u32) -> bool {
     true
 }
 
+/// The same without a yield: whoever is awaited may have been preempted, and this thread is to run as soon as it has finished. (A
+/// yield takes a time slice of each other thread.)
+#[cold]
+pub fn wait_briefly(rounds: &mut u32, sleeps: u32) -> bool {
+    if *rounds == SPINS {
+        *rounds = SPINS + YIELDS;
+    }
+    wait_round(rounds, sleeps)
+}
+
 /// Sleeps for so many nanoseconds, or until a signal arrives. `errno` stays as it was.
 ///
 /// It waits for a word that nobody else knows: libc's `nanosleep` is a cancellation point, and malloc must not be one; and

@@ -229,6 +229,8 @@ pub struct Threads {
     /// Number of threads that wait for the pause.
     forks_to_come: AtomicU32,
     fences: AtomicBool,
+    /// What was written down is being recorded, and more was written down meanwhile.
+    opening: AtomicBool,
     /// Not 0: something is unusual, or each operation executes a fence of its own.
     unusual: AtomicU32,
     /// Counts the beginnings and ends of resets. It is odd while figures are being set to zero.
@@ -261,6 +263,7 @@ impl Threads {
             forks: AtomicU32::new(0),
             forks_to_come: AtomicU32::new(0),
             fences: AtomicBool::new(true),
+            opening: AtomicBool::new(false),
             unusual: AtomicU32::new(1),
             resets: AtomicU32::new(0),
             deferred: Deferred::new(),

@@ -52,19 +52,31 @@ impl Threads {
     /// Called before a fork: pauses the world, with at most `turn_sleeps` sleeps of 50 µs for another thread's pause
     /// to end, and `sleeps` of them for recording. Unlike [`Threads::pause`] it may be called by a signal handler that
     /// has interrupted anything. The forking thread is not busy, so its events are written down like those of other
-    /// threads.
-    pub fn hold_for_fork(&self, own: &ThreadState, turn_sleeps: u32, sleeps: u32) -> Held {
+    /// threads. `first` is called before the gate is closed.
+    pub fn hold_for_fork(
+        &self,
+        own: &ThreadState,
+        turn_sleeps: u32,
+        sleeps: u32,
+        first: impl FnOnce(),
+    ) -> Held {
         stack::touch::<PAUSE_STACK_BYTES>();
         if self.is_pauser(own) {
             return if self.still(own, sleeps) { Held::OverPause } else { Held::NotPaused };
         }
         self.forks_to_come.fetch_add(1, Ordering::Relaxed);
-        let held = self.take_turn_for_forks(own, turn_sleeps, sleeps);
+        let held = self.take_turn_for_forks(own, turn_sleeps, sleeps, first);
         self.forks_to_come.fetch_sub(1, Ordering::Relaxed);
         held
     }
 
-    fn take_turn_for_forks(&self, own: &ThreadState, turn_sleeps: u32, sleeps: u32) -> Held {
+    fn take_turn_for_forks(
+        &self,
+        own: &ThreadState,
+        turn_sleeps: u32,
+        sleeps: u32,
+        first: impl FnOnce(),
+    ) -> Held {
         let forkers = self.forkers();
         let mut rounds = 0;
         while self
@@ -79,6 +91,7 @@ impl Threads {
                 return Held::NotPaused;
             }
         }
+        first();
         if self.still(own, sleeps) {
             if own.is_busy() {
                 return Held::OverRecording;

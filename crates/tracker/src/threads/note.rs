@@ -20,7 +20,7 @@ pub enum Noted {
 
 impl Threads {
     /// Writes an event down if the gate is closed. It does not wait, except that it sleeps for a moment if very many
-    /// events have been written down, so that the thread that is to record them can finish.
+    /// events have been written down, or if the thread that records them does not catch up: so that it can finish.
     #[cold]
     pub fn note(&self, own: &ThreadState, event: &Event, text: &[u8]) -> Noted {
         let before = if own.is_noting() { own.noting.get() } else { 0 };
@@ -34,7 +34,9 @@ impl Threads {
         let memory = self.deferred.memory();
         let text_words = text.len().div_ceil(8) as u32;
         let mut gate = self.gate.load(Ordering::Acquire);
-        if (self.deferred.many()..self.deferred.places()).contains(&places(gate)) {
+        if self.opening.load(Ordering::Relaxed)
+            || (self.deferred.many()..self.deferred.places()).contains(&places(gate))
+        {
             let mut rounds = u32::MAX / 2;
             let _ = wait_round(&mut rounds, u32::MAX);
             gate = self.gate.load(Ordering::Acquire);

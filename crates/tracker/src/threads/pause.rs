@@ -4,7 +4,7 @@ use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
 use super::{CLOSED, NEWCOMER, PAUSE_STACK_BYTES, ThreadState, Threads, places, words};
-use crate::lock::{sleep, wait_round};
+use crate::lock::{sleep, wait_briefly, wait_round};
 use crate::mmap::Errno;
 use crate::stack;
 
@@ -88,7 +88,7 @@ impl Threads {
         self.barrier();
         let mut rounds = 0;
         while !self.is_still(own) {
-            if !wait_round(&mut rounds, sleeps) {
+            if !wait_briefly(&mut rounds, sleeps) {
                 return false;
             }
         }
@@ -157,11 +157,16 @@ impl Threads {
             // The request of a new thread has been met, unless it is made only now: then this fails.
             match self.gate.compare_exchange(gate, 0, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => {
+                    self.opening.store(false, Ordering::Relaxed);
                     // A signal handler may have closed the gate again at once, and forked.
                     self.deferred.restart(self.gate.load(Ordering::Relaxed) == 0);
                     return self.take_back_leaving();
                 }
-                Err(now) => gate = now,
+                Err(now) => {
+                    // Threads that write events down as fast as they are recorded would keep this one for long.
+                    self.opening.store(true, Ordering::Relaxed);
+                    gate = now;
+                }
             }
         }
     }
