@@ -228,6 +228,8 @@ pub struct Threads {
     forks: AtomicU32,
     /// Number of threads that wait for the pause.
     forks_to_come: AtomicU32,
+    /// The pauser is a fork that waits for what libc's fork waits for, too, and has not closed the gate.
+    fork_awaits_libc: AtomicBool,
     fences: AtomicBool,
     /// What was written down is being recorded, and more was written down meanwhile.
     opening: AtomicBool,
@@ -262,6 +264,7 @@ impl Threads {
             pausing: AtomicPtr::new(ptr::null_mut()),
             forks: AtomicU32::new(0),
             forks_to_come: AtomicU32::new(0),
+            fork_awaits_libc: AtomicBool::new(false),
             fences: AtomicBool::new(true),
             opening: AtomicBool::new(false),
             unusual: AtomicU32::new(1),

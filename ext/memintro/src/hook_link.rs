@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 
 use memintro_abi::{HOOK_API_SYMBOL, HookApi, VERSION};
 
+use crate::process::mappings;
+
 /// File name of the hook.
 const HOOK_FILE: &str = "libmemintro_hook.so";
 
@@ -40,6 +42,9 @@ pub(crate) fn load() -> Result<&'static HookApi, String> {
             "following malloc needs Linux with glibc; everything that needs only Ruby's own functions works"
                 .into(),
         );
+    }
+    if let Some(message) = mappings::scarcity() {
+        return Err(message);
     }
     let path = path().ok_or("the extension does not know where it was loaded from")?;
     let c_path =

@@ -78,7 +78,7 @@ impl Threads {
         first: impl FnOnce(),
     ) -> Held {
         let forkers = self.forkers();
-        let mut rounds = 0;
+        let (mut rounds, mut rounds_for_libc) = (0, 0);
         while self
             .pausing
             .compare_exchange(ptr::null_mut(), forkers, Ordering::Acquire, Ordering::Relaxed)
@@ -87,11 +87,16 @@ impl Threads {
             if self.join_forks() {
                 return Held::Paused;
             }
-            if !wait_round(&mut rounds, turn_sleeps) {
+            if self.fork_awaits_libc.load(Ordering::Relaxed) {
+                // What that fork waits for, this one would wait for next.
+                let _ = wait_round(&mut rounds_for_libc, u32::MAX);
+            } else if !wait_round(&mut rounds, turn_sleeps) {
                 return Held::NotPaused;
             }
         }
+        self.fork_awaits_libc.store(true, Ordering::Relaxed);
         first();
+        self.fork_awaits_libc.store(false, Ordering::Relaxed);
         if self.still(own, sleeps) {
             if own.is_busy() {
                 return Held::OverRecording;
@@ -152,6 +157,7 @@ impl Threads {
         self.deferred.orphan(places(self.gate.load(Ordering::Relaxed)));
         self.forks.store(u32::from(held == Held::Paused), Ordering::Relaxed);
         self.forks_to_come.store(0, Ordering::Relaxed);
+        self.fork_awaits_libc.store(false, Ordering::Relaxed);
         let pauser = self.pausing.load(Ordering::Relaxed);
         // Another pauser, or a thread about to become one, does not exist here.
         let is_own_turn = own.is_some_and(|own| ptr::eq(pauser, own));

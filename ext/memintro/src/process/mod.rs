@@ -4,6 +4,7 @@
 //! zero, not errors.
 
 mod kept_statm;
+pub(crate) mod mappings;
 
 use std::io::Read;
 

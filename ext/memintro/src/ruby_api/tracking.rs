@@ -7,6 +7,7 @@ use super::native::{check, hook};
 use super::trial::{self, Trial};
 use super::without_gvl::without_gvl;
 use super::{errors, request, tracking_hold};
+use crate::process::mappings;
 use crate::{callers, hook_link, objects};
 
 /// Live blocks that a stop moves in about 10 ms, with the GVL. With more, other Ruby threads run meanwhile; they cannot start or stop.
@@ -25,6 +26,9 @@ fn start(
     sample_bytes: u64,
     stack_depth: u64,
 ) -> Result<Symbol, Error> {
+    if let Some(message) = mappings::scarcity() {
+        return Err(errors::error(ruby, "ExhaustedError", message));
+    }
     let api = hook(ruby)?;
     let options =
         StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0, stack_depth };
