@@ -60,6 +60,28 @@ RSpec.describe "native callers", :listening do
     expect(temporary).to include(live_share: be < 0.01, share: be_between(0.5, 0.9998))
   end
 
+  it "begin with the one that has most bytes where there are many, and sum up the others by library" do
+    told = run_ruby(nil, extension("many_ways.c"), code: <<~'RUBY', requires: %w[memintro json]).must_succeed.json
+      require ARGV[0]
+      Memintro.start
+      # Of the first two hundred none is large, then every other one.
+      20_000.times do |i|
+        number, size = i > 200 && i.even? ? [40, 6_400] : [i % 40, 64]
+        ManyWays.call(number, size)
+      end
+      site = Memintro.top(1).first
+      puts JSON.generate(samples: site.native_caller_samples, callers: site.native_callers.map(&:to_h))
+    RUBY
+    first, *others = told[:callers]
+    expect(first[:frames].first).to match(/\Amany_ways\.so\(way_large\+0x/)
+    expect(first[:live_share]).to be > 0.9
+    sum = others.find { |caller| caller[:frames] == ["many_ways.so (other ways)"] }
+    expect(sum[:samples]).to be > others.map { |caller| caller[:samples] }.max / 2
+    # The others are of Ruby itself.
+    expect(told[:samples] - told[:callers].sum { |caller| caller[:samples] }).to be_between(0, 5)
+    expect(others.map { |caller| caller[:frames] }).not_to include([])
+  end
+
   it "are not said of what Ruby itself allocates, even in a block that C has called" do
     expect(told("ruby")[:ruby]).to eq(samples: 0, text: [], callers: [])
   end

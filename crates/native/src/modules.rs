@@ -25,6 +25,20 @@ pub struct Place {
     pub offset: u64,
 }
 
+impl Place {
+    /// All places of a module that are not told apart.
+    #[must_use]
+    pub(crate) fn whole(module: u32) -> Self {
+        Self { module, offset: u64::MAX }
+    }
+
+    /// Whether it is [`Place::whole`].
+    #[must_use]
+    pub(crate) fn is_whole(self) -> bool {
+        self.offset == u64::MAX
+    }
+}
+
 /// What a module is, wherever it is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {

@@ -58,14 +58,19 @@ impl Names {
         if self.known.len() > MOST_NAMES {
             self.known.clear();
         }
-        let mut new: Vec<Place> =
-            places.iter().filter(|place| !self.known.contains_key(place)).copied().collect();
+        let mut new: Vec<Place> = places
+            .iter()
+            .filter(|place| !self.known.contains_key(place) && !place.is_whole())
+            .copied()
+            .collect();
         new.sort_unstable();
         new.dedup();
         for group in new.chunk_by(|one, other| one.module == other.module) {
             self.learn(group, modules);
         }
-        places.iter().map(|place| self.known.get(place).cloned().unwrap_or_else(|| unknown(*place))).collect()
+        let name =
+            |place: &Place| self.known.get(place).cloned().unwrap_or_else(|| unlisted(*place, modules));
+        places.iter().map(name).collect()
     }
 
     /// Of places in one module.
@@ -91,8 +96,13 @@ impl Names {
     }
 }
 
-fn unknown(place: Place) -> Name {
-    Name { text: format!("(unknown)(+{:#x})", place.offset), line: None }
+/// All other places of a library, or one that is in no module.
+fn unlisted(place: Place, modules: &Modules) -> Name {
+    let text = match modules.identity(place.module) {
+        Some(identity) if place.is_whole() => format!("{} (other ways)", file(identity)),
+        _ => format!("(unknown)(+{:#x})", place.offset),
+    };
+    Name { text, line: None }
 }
 
 fn bare(identity: &Identity, offset: u64) -> String {

@@ -1,12 +1,12 @@
 //! How many samples of each call site came through which native callers.
 //!
-//! Memory is bounded: a few chains for each site, then one for all others; and some thousand blocks of which it is asked
+//! Memory is bounded: some chains for each site, those with most bytes; then one for all others of a library; and some thousand blocks of which it is asked
 //! whether they are live, because a line that leaks may allocate a thousand blocks for each one that it leaks.
 //!
 //! What is kept here is read by a search for leaks in a core file, as all memory of the process. So room that is not used
 //! yet is wiped: old addresses may be there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
 
 use memintro_abi::CallerSample;
@@ -16,8 +16,12 @@ use crate::modules::Place;
 
 /// Sites with a tally of their own.
 const MOST_SITES: usize = 16_384;
-/// Chains of each site.
-const MOST_CHAINS: usize = 8;
+/// Chains of each site that are told apart.
+const MOST_CHAINS: usize = 24;
+/// Those of them that are shown by themselves; the others are summed up by library.
+const MOST_SHOWN: usize = 8;
+/// Libraries of each site that have a sum of all chains that are not told apart.
+const MOST_LIBRARIES: usize = 8;
 /// Blocks of all sites that are remembered.
 const MOST_BLOCKS: usize = 4_096;
 
@@ -25,50 +29,91 @@ const MOST_BLOCKS: usize = 4_096;
 const OTHER: u8 = u8::MAX;
 const RUBY: u8 = u8::MAX - 1;
 const UNKNOWN: u8 = u8::MAX - 2;
+/// The number of the first library's sum.
+const LIBRARIES: u8 = 128;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     samples: u32,
     weight: u64,
+    bytes: u64,
 }
 
 impl Count {
-    fn add(&mut self, weight: u32) {
-        self.samples = self.samples.saturating_add(1);
-        self.weight = self.weight.saturating_add(weight.into());
+    fn add(&mut self, other: Self) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.weight = self.weight.saturating_add(other.weight);
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
+}
+
+/// A chain of its own.
+#[derive(Debug)]
+struct Way {
+    places: Vec<Place>,
+    count: Count,
+    /// Its bytes, and those that the chain before it in this place had. So a chain that comes often enough stays, whichever
+    /// came first (the algorithm Space-Saving of Metwally and others).
+    credit: u64,
 }
 
 #[derive(Debug, Default)]
 struct Site {
-    chains: Vec<(Vec<Place>, Count)>,
+    chains: Vec<Way>,
+    /// By the number of the library's module.
+    libraries: Vec<(u32, Count)>,
     other: Count,
     ruby: Count,
     unknown: Count,
 }
 
 impl Site {
-    fn add(&mut self, chain: Chain, weight: u32) -> u8 {
+    /// The number of the chain; and whose number another one has from now on, if it gave way.
+    fn add(&mut self, chain: Chain, sample: Count) -> (u8, Option<u8>) {
         let (count, number) = match chain {
             Chain::Ruby => (&mut self.ruby, RUBY),
             Chain::Unknown => (&mut self.unknown, UNKNOWN),
-            Chain::Native(mut places) => {
-                let known = self.chains.iter().position(|(known, _)| *known == places);
-                let at = known.or_else(|| {
-                    (self.chains.len() < MOST_CHAINS).then(|| {
-                        places.shrink_to_fit();
-                        let at = self.chains.len();
-                        insert(&mut self.chains, at, (places, Count::default()));
-                        at
-                    })
-                });
-                match at {
-                    Some(at) => (&mut self.chains[at].1, at as u8),
-                    None => (&mut self.other, OTHER),
-                }
-            }
+            Chain::Native(places) => return self.add_native(places, sample),
         };
-        count.add(weight);
+        count.add(sample);
+        (number, None)
+    }
+
+    fn add_native(&mut self, mut places: Vec<Place>, sample: Count) -> (u8, Option<u8>) {
+        if let Some(at) = self.chains.iter().position(|known| known.places == places) {
+            let way = &mut self.chains[at];
+            way.count.add(sample);
+            way.credit = way.credit.saturating_add(sample.bytes);
+            return (at as u8, None);
+        }
+        places.shrink_to_fit();
+        let at = self.chains.len();
+        if at < MOST_CHAINS {
+            insert(&mut self.chains, at, Way { places, count: sample, credit: sample.bytes });
+            return (at as u8, None);
+        }
+        let Some((at, least)) = self.chains.iter_mut().enumerate().min_by_key(|(_, way)| way.credit) else {
+            return (OTHER, None);
+        };
+        let credit = least.credit.saturating_add(sample.bytes);
+        let before = std::mem::replace(least, Way { places, count: sample, credit });
+        (at as u8, Some(self.sum_up(&before)))
+    }
+
+    /// Adds a chain that is no longer told apart to its library.
+    fn sum_up(&mut self, way: &Way) -> u8 {
+        let Some(module) = way.places.first().map(|place| place.module) else { return OTHER };
+        let known = self.libraries.iter().position(|(library, _)| *library == module);
+        let at = known.or_else(|| {
+            let at = self.libraries.len();
+            (at < MOST_LIBRARIES).then(|| insert(&mut self.libraries, at, (module, Count::default())))?;
+            Some(at)
+        });
+        let (count, number) = match at {
+            Some(at) => (&mut self.libraries[at].1, LIBRARIES + at as u8),
+            None => (&mut self.other, OTHER),
+        };
+        count.add(way.count);
         number
     }
 }
@@ -100,14 +145,14 @@ pub struct SiteFigures {
     pub samples: u32,
     /// Sampled blocks of the site that are live.
     pub live_samples: u32,
-    /// Its native callers, the greatest share of what is live first, then the greatest share of all.
+    /// Its native callers, the greatest share of what is live first, then the most bytes.
     pub callers: Vec<CallerFigures>,
 }
 
 /// One native caller of a site. Shares are from 0 to 1, and estimates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallerFigures {
-    /// The innermost frame first; empty: all others.
+    /// The innermost frame first; [`Place::whole`]: all others of a library; empty: all others.
     pub places: Vec<Place>,
     /// Samples that came through it.
     pub samples: u32,
@@ -140,7 +185,14 @@ impl Tally {
                 at
             }
         };
-        let chain = self.sites[at].1.add(chain, sample.weight);
+        let bytes = u64::from(sample.weight).saturating_mul(sample.size);
+        let one = Count { samples: 1, weight: sample.weight.into(), bytes };
+        let (chain, given_up) = self.sites[at].1.add(chain, one);
+        if let Some(number) = given_up {
+            let of_it =
+                self.blocks.iter_mut().filter(|block| block.site == sample.site && block.chain == chain);
+            of_it.for_each(|block| block.chain = number);
+        }
         let block = Block {
             inverted_address: !sample.block,
             size: sample.size,
@@ -191,39 +243,143 @@ fn insert<T>(list: &mut Vec<T>, at: usize, one: T) {
 }
 
 fn figures(site: &Site, live: &[Block]) -> SiteFigures {
-    let counts =
-        || site.chains.iter().map(|(_, count)| count).chain([&site.other, &site.ruby, &site.unknown]);
+    let others = [&site.other, &site.ruby, &site.unknown];
+    let counts = || {
+        let ways = site.chains.iter().map(|way| &way.count);
+        ways.chain(site.libraries.iter().map(|(_, count)| count)).chain(others)
+    };
     let bytes = |block: &Block| f64::from(block.weight) * block.size as f64;
     let weight: u64 = counts().map(|count| count.weight).sum();
     let live_bytes: f64 = live.iter().map(bytes).sum();
-    let caller = |number: u8, places: &[Place], count: &Count| {
-        let own = || live.iter().filter(|block| block.chain == number);
-        CallerFigures {
+    let caller = |places: &[Place], parts: &[Part]| {
+        let own = || live.iter().filter(|block| parts.iter().any(|(number, _)| block.chain == *number));
+        let mut count = Count::default();
+        parts.iter().for_each(|(_, part)| count.add(*part));
+        let figures = CallerFigures {
             places: places.to_vec(),
             samples: count.samples,
             live_samples: own().count() as u32,
             share: if weight == 0 { 0.0 } else { short(count.weight as f64 / weight as f64) },
             live_share: (live_bytes > 0.0)
                 .then(|| short(own().map(bytes).fold(0.0, |sum, one| sum + one) / live_bytes)),
-        }
+        };
+        (figures, count.bytes)
     };
-    let mut callers: Vec<CallerFigures> =
-        site.chains.iter().enumerate().map(|(at, (places, count))| caller(at as u8, places, count)).collect();
-    callers.sort_by(|one, other| {
-        let of = |it: &CallerFigures| (it.live_share.unwrap_or(0.0), it.share);
-        of(other).partial_cmp(&of(one)).unwrap_or(std::cmp::Ordering::Equal)
-    });
+    let numbered = site.chains.iter().enumerate();
+    let mut ways: Vec<_> =
+        numbered.map(|(at, way)| (caller(&way.places, &[(at as u8, way.count)]), (at as u8, way))).collect();
+    ways.sort_by(|(one, _), (other, _)| by_bytes(one, other));
+    let rest = ways.split_off(ways.len().min(MOST_SHOWN));
+    let mut callers: Vec<_> = ways.into_iter().map(|(caller, _)| caller).collect();
+    for (module, parts) in by_library(site, rest.into_iter().map(|(_, way)| way)) {
+        // A single one is named as it is.
+        let single =
+            parts.first().filter(|_| parts.len() == 1).and_then(|(at, _)| site.chains.get(usize::from(*at)));
+        callers.push(match single {
+            Some(way) => caller(&way.places, &parts),
+            None => caller(&[Place::whole(module)], &parts),
+        });
+    }
+    callers.sort_by(by_bytes);
     if site.other.samples > 0 {
-        callers.push(caller(OTHER, &[], &site.other));
+        callers.push(caller(&[], &[(OTHER, site.other)]));
     }
     SiteFigures {
         samples: counts().map(|count| count.samples).sum(),
         live_samples: live.len() as u32,
-        callers,
+        callers: callers.into_iter().map(|(figures, _)| figures).collect(),
     }
+}
+
+/// The number of a chain or a library, and what came through it.
+type Part = (u8, Count);
+
+/// The greatest share of what is live first, then the most bytes.
+fn by_bytes(one: &(CallerFigures, u64), other: &(CallerFigures, u64)) -> std::cmp::Ordering {
+    let live = |(figures, _): &(CallerFigures, u64)| figures.live_share.unwrap_or(0.0);
+    live(other).total_cmp(&live(one)).then(other.1.cmp(&one.1))
+}
+
+/// What is not shown by itself, by the number of its library's module.
+fn by_library<'a>(site: &Site, ways: impl Iterator<Item = (u8, &'a Way)>) -> BTreeMap<u32, Vec<Part>> {
+    let mut libraries: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
+    for (at, (module, count)) in site.libraries.iter().enumerate() {
+        libraries.entry(*module).or_default().push((LIBRARIES + at as u8, *count));
+    }
+    for (number, way) in ways {
+        if let Some(place) = way.places.first() {
+            libraries.entry(place.module).or_default().push((number, way.count));
+        }
+    }
+    libraries
 }
 
 /// A share with six digits, which every reader of JSON reads as the same number again.
 fn short(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(block: u64, size: u64) -> CallerSample {
+        // SAFETY: a record of numbers.
+        let zero: CallerSample = unsafe { std::mem::zeroed() };
+        CallerSample { block, size, site: 1, weight: 1, ..zero }
+    }
+
+    fn way(module: u32, offset: u64) -> Vec<Place> {
+        vec![Place { module, offset }]
+    }
+
+    fn tally(samples: impl Iterator<Item = (Vec<Place>, u64)>) -> SiteFigures {
+        let mut tally = Tally::default();
+        for (at, (places, size)) in samples.enumerate() {
+            tally.add(&sample(at as u64, size), Chain::Native(places));
+        }
+        tally.figures().remove(&1).unwrap()
+    }
+
+    #[test]
+    fn the_way_with_most_bytes_is_first_whenever_it_came() {
+        // A hundred ways of 16 bytes before it, between its samples, and behind them.
+        let small = (0..100).cycle().take(1_000).map(|at| (way(1, at), 16));
+        let samples = small.enumerate().flat_map(|(at, small)| {
+            let large = (at >= 300 && at % 10 == 0).then(|| (way(2, 7), 16_000));
+            [Some(small), large].into_iter().flatten()
+        });
+        let figures = tally(samples);
+        let [first, rest, ..] = &figures.callers[..] else { panic!("{figures:?}") };
+        assert_eq!((&first.places, first.samples, first.live_samples), (&way(2, 7), 70, 70));
+        assert!(first.live_share.unwrap() > 0.98);
+        // All others are of one library.
+        assert_eq!(rest.places, [Place::whole(1)]);
+        assert_eq!(figures.samples, 1_070);
+        assert_eq!(figures.callers.iter().map(|caller| caller.samples).sum::<u32>(), 1_070);
+        assert_eq!(figures.callers.iter().map(|caller| caller.live_samples).sum::<u32>(), 1_070);
+        assert!((figures.callers.iter().map(|caller| caller.share).sum::<f64>() - 1.0).abs() < 1e-4);
+    }
+
+    #[test]
+    fn few_ways_are_told_apart_and_many_summed_up_by_library() {
+        let figures = tally((0..9).map(|at| (way(at as u32, at), 100 + at)));
+        assert_eq!(
+            figures.callers.iter().map(|caller| caller.places.clone()).collect::<Vec<_>>(),
+            (0..9).rev().map(|at| way(at as u32, at)).collect::<Vec<_>>()
+        );
+        let figures = tally((0..600).map(|at| (way(at as u32 % 3, at), 100)));
+        let sums: Vec<_> = figures.callers.iter().filter(|caller| caller.places[0].is_whole()).collect();
+        assert_eq!(sums.len(), 3);
+        assert!(sums.iter().all(|sum| sum.samples > 190));
+        assert_eq!(figures.callers.iter().map(|caller| caller.samples).sum::<u32>(), 600);
+    }
+
+    #[test]
+    fn libraries_beyond_those_that_have_a_sum_are_all_others() {
+        let figures = tally((0..600).map(|at| (way(at as u32 % 60, at), 100)));
+        let last = figures.callers.last().unwrap();
+        assert!(last.places.is_empty() && last.samples > 400, "{last:?}");
+        assert_eq!(figures.callers.iter().map(|caller| caller.samples).sum::<u32>(), 600);
+    }
 }
