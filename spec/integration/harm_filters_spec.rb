@@ -87,7 +87,7 @@ RSpec.describe "Filters of system calls" do
     stats = -> { Dir["/proc/[0-9]*/stat"].map { |file| File.read(file)[/\) (.*)/, 1].split rescue [] } }
     ended = ->(group) { stats.call.none? { |state, _, its_group| its_group == group.to_s && state != "Z" } }
     file = File.join(Dir.mktmpdir, "dump.ndjson")
-    gone = [0, 0.01, 0.05, 10].map do |seconds|
+    gone = [0, 0.01, 0.05, 30].map do |seconds|
       host = fork do
         Process.setpgrp
         %s
