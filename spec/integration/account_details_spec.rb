@@ -198,6 +198,35 @@ RSpec.describe "details of an account", :vm do
     end
   end
 
+  # Ruby counts 40 bytes for each of these numbers.
+  it "says what objects lead to whose C extension tells Ruby no size, and what none leads to" do
+    result = run_ruby(code: <<~'RUBY', requires: %w[fiddle json memintro openssl]).must_succeed.json
+      text = "f" * 60_000
+      first = Memintro.account[:malloc_native]
+      KEPT = Array.new(800) { OpenSSL::BN.new(text, 16) }
+      of_objects = Memintro.account
+      libc = Fiddle.dlopen(nil)
+      calloc = Fiddle::Function.new(libc["calloc"], [Fiddle::TYPE_SIZE_T] * 2, Fiddle::TYPE_SIZE_T)
+      memset = Fiddle::Function.new(libc["memset"], [Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT, Fiddle::TYPE_SIZE_T], Fiddle::TYPE_SIZE_T)
+      1500.times { memset.call(calloc.call(1, 40_000), 1, 40_000) }
+      both = Memintro.account
+      puts JSON.generate([of_objects, both].map do |one|
+        row = one[:malloc_native]
+        [row.bytes - first.bytes, row.details[:reached], one.verdict.find { |sentence| sentence.include?("no Ruby object counts") }]
+      end)
+    RUBY
+    (grown, reached, sentence), (grown_more, same, leak) = result
+    expect(grown).to be_between(800 * 30_000, 800 * 31_000)
+    expect(reached[:classes].first).to include(name: "OpenSSL::BN", objects: 800,
+                                               bytes: be_between(800 * 30_000, 800 * 31_000))
+    expect(sentence).to match(/\d+ objects lead to 2[34]\.\d MiB of it, and their C extension tells Ruby no size/)
+      .and include("most from 800 OpenSSL::BN (2").and include("`memintro holders PID --class OpenSSL::BN`")
+      .and include("`memintro leaks PID`")
+    expect(grown_more - grown).to be_within(2 << 20).of(1500 * 40_000)
+    expect(same[:classes].first).to eq(reached[:classes].first)
+    expect(leak).to match(/: a leak in C code, or a library's cache\. \d+ objects whose C extension tells Ruby no /)
+  end
+
   # The damage of one object ends the copy at the third stage, and threads that record at that instant the fourth one.
   it "reads figures of any stage", :vm_long do
     result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json

@@ -152,7 +152,7 @@ RSpec.describe "an account of RSS", :vm do
                          lines: lines, parts: [%i[all], %i[all account]].map { |parts| Memintro.snapshot(*parts).account&.size })
     RUBY
     expect(result[:keys].map(&:to_sym)).to eq(Memintro::Account::NAMES)
-    expect((result[:sum] - result[:rss]).abs).to be < 6 << 20
+    expect(result[:sum]).to eq(result[:rss])
     expect(result[:grown]).to match(["malloc_ruby_objects", be_between(33_000_000, 42_000_000)])
     expect(result[:text]).to match(/^resident memory by what it is for/).and match(/\+3\d\.\d MiB.*malloc_ruby_objects/)
     written = JSON.parse(result[:lines][:json])["fragmentation_bytes"]

@@ -39,10 +39,10 @@ RSpec.describe "memintro rss" do
     pid = Process.pid
     text = run_memintro("rss", pid).must_succeed.stdout
     expect(text.lines.first).to eq("process #{pid}\n")
-    titles = /RSS|peak RSS|PSS|private \(USS\)|shared|swap|address space/
+    titles = /RSS|peak RSS|PSS|private|shared|swap|address space/
     expect(text.lines.drop(1)).to all(match(/\A  (#{titles}) +\d+(\.\d)? [KMG]?i?B\n\z/))
-    bytes = text.scan(/^  (RSS|private \(USS\)|shared) +([\d.]+) MiB$/).to_h.transform_values(&:to_f)
-    expect(bytes["shared"]).to be_within(0.2).of(bytes["RSS"] - bytes["private (USS)"])
+    bytes = text.scan(/^  (RSS|private|shared) +([\d.]+) MiB$/).to_h.transform_values(&:to_f)
+    expect(bytes["shared"]).to be_within(0.2).of(bytes["RSS"] - bytes["private"])
     found = run_memintro("rss", "--format", "json", pid).must_succeed.json
     expect(found.keys).to eq([:pid, :time, :children, *FIGURES_OF_RSS])
     expect(found).to include(pid: pid, children: false)
@@ -57,7 +57,7 @@ RSpec.describe "memintro rss" do
     json = run_memintro_as_nobody("rss", "--format", "json", Process.pid.to_s).must_succeed.json
     expect(json.keys).to eq([:pid, :time, :children, *FIGURES_OF_RSS])
     expect([json.select { |_, value| value.nil? }.keys, json[:rss_bytes]])
-      .to match([%i[pss_bytes uss_bytes], be > 5 << 20])
+      .to match([%i[pss_bytes uss_bytes shared_bytes], be > 5 << 20])
   end
 
   it "adds up the children if asked to" do
@@ -135,7 +135,7 @@ RSpec.describe "memintro rss" do
     result = run_memintro("rss", Process.pid, 4_194_304, other, Process.pid)
     expect(result.status.exitstatus).to eq(1)
     expect(result.stdout.lines.first.split(/\s{2,}/).drop(1).map(&:chomp))
-      .to eq(["time", "RSS", "peak RSS", "PSS private (USS)", "shared", "swap address space", "process"])
+      .to eq(["time", "RSS", "peak RSS", "PSS", "private", "shared", "swap address space", "process"])
     expect(result.stdout.lines.drop(1).map { |line| Integer(line.split.last, 10) }).to eq([Process.pid, other])
     expect(result.stderr).to match(/\Amemintro: there is no process 4194304/)
     lines = json_lines(run_memintro("rss", "--format", "json", other, Process.pid).must_succeed.stdout)
@@ -208,7 +208,8 @@ RSpec.describe "memintro rss" do
         puts JSON.generate(Memintro.snapshot(:pss).save(ARGV.first).memory.merge(pid: Process.pid))
       RUBY
       json = run_memintro("rss", "--format", "json", file).must_succeed.json
-      expect(json.slice(:pid, *FIGURES_OF_RSS)).to eq(memory.slice(:pid, *FIGURES_OF_RSS))
+      shared = memory[:rss_bytes] - memory[:uss_bytes]
+      expect(json.slice(:pid, *FIGURES_OF_RSS)).to eq({ **memory.slice(:pid, *FIGURES_OF_RSS), shared_bytes: shared })
       expect(json).to include(file: file, time: a_kind_of(Float))
       run_ruby(nil, file, code: "Memintro.snapshot.save(ARGV.first)").must_succeed
       text = run_memintro("rss", file).must_succeed.stdout

@@ -11,7 +11,7 @@ module Memintro
       # @api private
       class Reading
         # Figures and their headings.
-        COLUMNS = { rss: "RSS", peak_rss: "peak RSS", pss: "PSS", uss: "private (USS)", shared: "shared", swap: "swap",
+        COLUMNS = { rss: "RSS", peak_rss: "peak RSS", pss: "PSS", uss: "private", shared: "shared", swap: "swap",
                     vsize: "address space" }.freeze
         # What a process is asked for.
         ASKED = (COLUMNS.keys - [:shared]).freeze

@@ -22,6 +22,9 @@ use super::{HeapPage, Wanted, glibc, objects, sites, table};
 /// For call sites of blocks.
 const SITES_SECONDS: u32 = 2;
 
+/// Less than this is not looked for in each row: a process that was never forked shares some pages of the kernel's.
+const LEAST_SHARED: u64 = 64 << 10;
+
 pub(crate) struct Plan<'a> {
     pub(crate) wanted: Wanted,
     pub(crate) pages: &'a [HeapPage],
@@ -88,6 +91,14 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     answer.figure("lost", answer.lost());
     drop(frozen);
     let Some(shared) = plan.shared_pages else { return Some(()) };
+    if shared.bytes() < LEAST_SHARED {
+        answer.figure("again", 1);
+        for (key, figure) in [("other", shared.bytes()), ("rss", shared.bytes()), ("stage", 1), ("stage", 2)]
+        {
+            answer.figure(key, figure);
+        }
+        return Some(());
+    }
     copy::set_timer(plan.wanted.seconds.max(1));
     if map.as_mut().is_some_and(|map| !own_memory::clear(map)) {
         return Some(());

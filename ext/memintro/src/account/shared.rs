@@ -149,6 +149,13 @@ impl Reader {
 }
 
 impl SharedPages {
+    /// Bytes of anonymous memory in shared pages.
+    pub(super) fn bytes(&self) -> u64 {
+        let mut pages = 0;
+        self.each(|_| pages += 1);
+        pages * PAGE as u64
+    }
+
     /// Visits the addresses of all shared pages of anonymous memory, in their order.
     pub(super) fn each(&self, mut visit: impl FnMut(usize)) {
         // SAFETY: the promise of `Room::new`; so many were written.
