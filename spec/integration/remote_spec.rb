@@ -137,7 +137,7 @@ RSpec.describe "asking a running process", :listening do
     [%w[top], %w[account], %w[snapshot], %w[report], %w[diff], %w[rss], %w[watch]].each do |command|
       result = memintro(*command)
       expect([result.status.exitstatus, result.stdout]).to eq([2, ""])
-      expect(result.stderr).to match(/\Amemintro: give .*:\n\n +PID +RSS +LISTENS +NAME +PROGRAM\n/)
+      expect(result.stderr).to match(/\Amemintro: give .*:\n\n *PID +RSS +LISTENS +NAME +PROGRAM\n/)
       # Those that listen come first.
       expect(result.stderr.lines[3])
         .to match(/\A *#{named.pid} +[\d.]+ MiB +yes +shop +web: \\x1B\[31mred\\x0Aline\n\z/)

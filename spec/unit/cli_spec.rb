@@ -61,7 +61,7 @@ RSpec.describe Memintro::CLI do
       ["report"] => /give one FILE to show, or the PID or NAME of a process/,
       ["version", "now"] => /version takes no arguments \("now"\)/,
       ["ps", "now"] => /ps takes no arguments \("now"\)/,
-      ["top"] => /give the PID or NAME of a process:\n\n(?:  +PID|No Ruby process)/,
+      ["top"] => /give the PID or NAME of a process:\n\n(?: *PID +RSS|No Ruby process)/,
       ["start", "--timeout", "soon", "1"] => /--timeout is "soon"; it must be a number of seconds above 0/,
       ["top", "--older-than", "2", "--workers", "1"] => /--older-than-gcs cannot be added up over processes/
     }.each do |argv, message|
