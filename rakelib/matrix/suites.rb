@@ -21,6 +21,10 @@ module Matrix
   # Where each Ruby keeps references, their names and its roots is found anew in each.
   HEAP = %w[spec/integration/holders_spec.rb spec/integration/held_stories_spec.rb spec/integration/heap_edges_spec.rb
             spec/integration/heap_dump_spec.rb].freeze
+  # Programs that memintro once harmed, and public stories with their answers.
+  HARM_AND_STORIES = Dir[File.expand_path("../../spec/integration/{harm,story}_*_spec.rb", __dir__)].sort.map do |file|
+    "spec/integration/#{File.basename(file)}"
+  end.freeze
   # Checks in tests, and of memory checks the first two: every planted mistake, and nothing but these.
   TESTS = ["spec/integration/rspec_matchers_spec.rb", "spec/integration/minitest_assertions_spec.rb",
            "spec/integration/mem_check_spec.rb[1:1,1:2]"].freeze
@@ -43,7 +47,8 @@ module Matrix
               no_ruby: true),
     # Debian 13's Rubies have rbs, which a Debian 12 has not.
     Suite.new(name: "truth", allocator: "glibc",
-              arguments: [*USUAL, *OF_THE_VM, *TRUTH, *COUNTS, *HEAP, *TESTS, "spec/unit/signatures_spec.rb"],
+              arguments: [*USUAL, *OF_THE_VM, *TRUTH, *COUNTS, *HEAP, *TESTS, *HARM_AND_STORIES,
+                          "spec/unit/signatures_spec.rb"],
               smoke: :only),
     Suite.new(name: "spec", allocator: "glibc", arguments: [*USUAL, "spec/unit", "spec/integration"]),
     Suite.new(name: "matrix", allocator: "glibc", arguments: [*USUAL, "spec/matrix"], jit: true),
