@@ -24,6 +24,7 @@ module Memintro
     # Of {#kind}, and what each is called in sentences. The others are rows of an {Account}.
     KINDS = { ruby_objects: "Ruby objects", internal_objects: "internal objects of Ruby's VM",
               iseqs: "compiled Ruby code", malloc_native: "memory of C code",
+              malloc_owned: "memory of C code, whose size Ruby does not know",
               fiber_stacks: "stacks of fibers", thread_stacks: "stacks of threads",
               malloc_free: "free memory that malloc keeps", call_site: "memory of a call site",
               outside: "memory outside of Ruby's heap" }.freeze
@@ -42,6 +43,8 @@ module Memintro
       iseqs: "Look at what is evaluated there: compile each text once, and pass on what differs as arguments.",
       malloc_native: "Look at that line: what it has allocated must be freed by the same library. Memintro.leaks " \
                      "says what holds the blocks.",
+      malloc_owned: "Look at what holds these objects: share them, close them, or let go of them. Ruby does not " \
+                    "count this memory, so it also collects too late what nothing holds.",
       malloc_free: "It is fragmentation, no leak of a line: Memintro.trim gives back what can be; Memintro.account " \
                    "says how much. MALLOC_ARENA_MAX=2 or jemalloc may help.",
       call_site: "Look at that line, and ask Memintro.account whose the memory is."

@@ -149,10 +149,20 @@ module Memintro
         most = largest_group(site)
         return {} unless most
 
+        return owned(most) if most.verdict != :leaked && most.owner
+
         { verdict: most.verdict.to_s, held_by: most.verdict == :leaked ? nil : most.held_by }
       rescue Error => e
         @notes << "whether anything points to it could not be asked: #{e.message.lines.first.to_s.chomp}"
         {}
+      end
+
+      # Ruby objects have it, and something holds these.
+      def owned(group)
+        ways = held(group.owner, nil, quietly: true)&.groups.to_a.first(MOST_WAYS)
+        { what: "memory of C code that #{group.owner} objects own", kind: :malloc_owned, verdict: group.verdict.to_s,
+          held_by: ways.empty? ? group.held_by : "#{group.owner} ← #{ways.first}",
+          holders: ways.map { |way| "#{Units.count(way.objects)} #{group.owner}: #{way}" } }
       end
 
       def largest_group(site)
