@@ -46,6 +46,15 @@ RSpec.describe "young objects that outlive a collection" do
     expect(all.first(3).map { |found| found[:moved] }.minmax.reduce(:-).abs).to be <= 10
   end
 
+  it "are said to be the collector's below a report of which they are a tenth and more, and only there" do
+    leak = "kept = []; 20_000.times { |i| kept << { a: i } }; GC.start; 100_000.times { |i| i + 1 }"
+    texts = [leak, "kept = 'x' * 9_000_000"].map do |code|
+      run_ruby(code: "Memintro.start; #{code}; Memintro.report(top: 3)").must_succeed.stdout
+    end
+    note = /^note: \(gc\) has the contents of arrays, hashes, structs and objects that outlived a collection/
+    expect(texts.map { |text| text.match?(note) }).to eq([RUBY_VERSION < "3.3", false])
+  end
+
   it "are their own line's where Ruby has no such heap" do
     skip "there is one" if RUBY_VERSION < "3.3"
 

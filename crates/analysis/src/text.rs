@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use memintro_abi::{Figures, ObjectFigures, SiteKind};
+use memintro_abi::{Figures, ObjectFigures, SITE_GC, SiteKind};
 
 use crate::estimates::{Estimate, Estimates, estimate, left};
 use crate::sites::{Callers, Site, Sites};
@@ -395,6 +395,25 @@ fn remaining_error(sums: &Sums<'_>, sites: &Sites) -> Option<f64> {
     })
 }
 
+/// What is moved out of Ruby's transient heap, up to 3.2, is the collector's.
+const MOVED: &str = "(gc) has the contents of arrays, hashes, structs and objects that outlived a collection, too: Ruby before 3.3 \
+                     moves them then. Their lines have them as live objects with --objects; `memintro holders` says who \
+                     holds them.";
+
+/// Whether the collector has a tenth of what is live, on a Ruby that moves.
+fn has_moved(head: &Head, sums: &Sums<'_>, sites: &Sites) -> bool {
+    let mut version = head.ruby.split('.').map(|part| part.parse::<u32>().unwrap_or(u32::MAX));
+    let is_old = (version.next(), version.next()) < (Some(3), Some(3));
+    let collector = sites.list.iter().find(|site| site.record.id == SITE_GC);
+    let live = |total: u64, freed: u64| total.saturating_sub(freed);
+    let all = live(sums.figures.allocated_bytes, sums.figures.freed_bytes);
+    is_old
+        && collector.is_some_and(|site| {
+            let own = live(site.record.total_bytes, site.record.freed_bytes);
+            own > 0 && own >= all / 10
+        })
+}
+
 fn notes(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, has_callers: bool) {
     let mut notes = Vec::new();
     let figures = sums.figures;
@@ -433,6 +452,9 @@ fn notes(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, has_cal
             "\"via\" names the C functions that asked malloc, by samples of single allocations: estimates."
                 .to_owned(),
         );
+    }
+    if has_moved(head, sums, sites) {
+        notes.push(MOVED.to_owned());
     }
     if head.mode.is_none() && figures.allocations > 0 {
         notes.push("Tracking is off: these are the figures of its last run.".to_owned());

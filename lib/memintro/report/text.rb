@@ -191,6 +191,22 @@ module Memintro
          "or run the program from its start with: memintro run -- CMD"]
       end
 
+      # What is moved out of Ruby's transient heap, up to 3.2, is the collector's.
+      MOVED = "(gc) has the contents of arrays, hashes, structs and objects that outlived a collection, too: Ruby " \
+              "before 3.3 moves them then. Their lines have them as live objects with --objects; `memintro holders` " \
+              "says who holds them."
+      private_constant :MOVED
+
+      # Whether the collector has a tenth of what is live, on a Ruby that moves.
+      def moved?
+        major, minor = @call_sites.process[:ruby].to_s.split(".").map(&:to_i)
+        return false if minor.nil? || ([major, minor] <=> [3, 3]) >= 0
+
+        collector = @call_sites.top(@top, by: @by).find { |site| site.kind == :pseudo && site.name == "(gc)" }
+        own = collector&.live_bytes.to_i
+        own.positive? && own >= @call_sites.totals.live_bytes / 10
+      end
+
       def warnings(style)
         figures = @call_sites.totals
         lines = []
@@ -201,6 +217,7 @@ module Memintro
         problem = @call_sites.process[:problem]
         lines << "Allocations are not seen: #{problem}" if problem && @call_sites.size.positive?
         lines << NativeCallers::CAUTION if @native.any?
+        lines << MOVED if moved?
         lines << "Tracking is off: these are the figures of its last run." if stale?
         lines.empty? ? [] : ["", *lines.map { |line| style.warn("note: ") + line }]
       end
