@@ -44,8 +44,9 @@ RSpec.describe "A heap dump" do
 
   it "says who holds the objects of a class, in a dump of memintro and in one of Ruby" do
     expect(said("holders", "--class", "Message", file("a.ndjson.zst")))
-      .to match(/\A1,000 of 1,000 Message: Archive\#@recent \(Array\) ← KEPT ← (?:\(VM.pin_array_list\) ← )?root vm\z/)
-    expect(said("holders", "--class", "Message", file("ruby.ndjson"))).to start_with("1,000 of 1,000 Message: ")
+      .to match(/\A1,000 of 1,000 Message \(39\.1 KiB\): Archive\#@recent \(Array\) ← KEPT ← (?:\(VM.pin.*\) ← )?root vm\z/)
+    expect(said("holders", "--class", "Message", file("ruby.ndjson")))
+      .to start_with("1,000 of 1,000 Message (39.1 KiB): ")
   end
 
   it "names what came and stayed, from three dumps" do
@@ -71,7 +72,7 @@ RSpec.describe "A heap dump" do
     dump = Memintro::HeapDump.open(file("b.ndjson.gz"))
     messages = dump.histo(top: 1000)[:rows].find { |row| row[:class] == "Message" }
     expect(messages).to include(objects: 1000, bytes: 40_000)
-    expect(dump.holders(class: "Message").sentence).to start_with("1,000 of 1,000 Message: Archive\#@recent")
+    expect(dump.holders(class: "Message").sentence).to start_with("1,000 of 1,000 Message (39.1 KiB): Archive\#@recent")
     expect(dump.top(top: 1).sentence).to include("retains")
   end
 
@@ -118,8 +119,8 @@ RSpec.describe "A heap dump" do
     commands = %w[histo top dominators holders path referrers retained duplicates strings generations]
     told = commands.to_h { |name| [name, said(name, *choosing[name], file("c.ndjson"))] }
     expect(told).to match(
-      "histo" => /\A[\d,]+ objects take .*, [\d.]+% of it /, "top" => /retains .* of the heap; held by /,
-      "dominators" => /retains most: .* of the heap\z/, "holders" => /\A1 of 1 Archive: KEPT ← /,
+      "histo" => /\A[\d,]+ objects take .*, [\d.]+% of it /, "top" => /\(Array\) retains .* of the heap: 2,000 /,
+      "dominators" => /retains most: .* of the heap\z/, "holders" => /\A1 of 1 Archive \(40 bytes\): KEPT ← /,
       "path" => /\AArchive at 0x\h+ is held by KEPT ← /, "referrers" => /\A1 object and \d roots? refer to Archive at/,
       "retained" => /\AArchive at 0x\h+ retains 4\d\.\d KiB in 1,002 objects/, "strings" => /\A[\d,]+ strings take /,
       "duplicates" => /\A[\d,]+ of [\d,]+ strings are copies of others, /,

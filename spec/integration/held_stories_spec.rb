@@ -40,8 +40,9 @@ RSpec.describe "who holds it, asked from a shell", :listening, :native do
 
     site = ["--site", "stories.rb:#{site_of('stories.rb', '500.times { $bus.publish')}", "--older-than-gcs", "2"]
     expect(first_line("holders", program.pid, "--class", "Message", *site))
-      .to match(/\A500 of 500 Message from stories\.rb:\d+ that outlived 2 collections: Archive\#@recent/)
-    expect(first_line("heap", "holders", *site, dump)).to match(/\A500 of 50\d objects from .*: Archive\#@recent/)
+      .to match(/\A500 of 500 Message from stories\.rb:\d+ that outlived 2 collections \(19\.5 KiB\): Archive\#@recent/)
+    expect(first_line("heap", "holders", *site, dump))
+      .to match(/\A500 of 50\d objects from .* \(.*KiB\): Archive\#@recent/)
     json = JSON.parse(memintro("holders", program.pid, "--class", "Cached", "--json", "-n", "1").must_succeed.stdout)
     expect(json).to include("pid" => program.pid, "objects" => 500, "bytes" => 500 * 40, "more_groups" => 0)
     expect(json["groups"].first["holders"].first).to include("class_name" => "Hash", "type" => "HASH", "edge" => "[]")
@@ -68,7 +69,7 @@ RSpec.describe "who holds it, asked from a shell", :listening, :native do
     kept = memintro("heap", "diff", *dumps).must_succeed.stdout
     expect(kept.lines.first).to match(/most of it 3,000 Message \(.*held_stories\.rb:\d+/)
     expect(first_line("heap", "holders", "--class", "Message", dumps.last))
-      .to match(/\A6,500 of 6,500 Message: Archive\#@recent/)
+      .to match(/\A6,500 of 6,500 Message \(253\.9 KiB\): Archive\#@recent/)
   end
 
   it "does not say what strings of the users hold" do

@@ -218,6 +218,18 @@ pub fn human(bytes: u64) -> String {
     unreachable!("GiB is the last unit")
 }
 
+/// A part of bytes and all of them: `27.7 of 28.1 MiB`, `212.0 KiB of 28.1 MiB`; only once if they are the same.
+pub fn of_human(part: u64, all: u64) -> String {
+    let (part_text, all_text) = (human(part), human(all));
+    if part == all {
+        return all_text;
+    }
+    match (part_text.split_once(' '), all_text.split_once(' ')) {
+        (Some((number, unit)), Some((_, same))) if unit == same => format!("{number} of {all_text}"),
+        _ => format!("{part_text} of {all_text}"),
+    }
+}
+
 /// A part of a whole in percent.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "0%".to_string() } else { format!("{:.1}%", part as f64 * 100.0 / whole as f64) }

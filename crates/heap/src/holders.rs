@@ -1,245 +1,156 @@
 //! Who holds all objects of a class: their shortest ways to a root, grouped by class and edge.
 
-use crate::answer::{Answer, commas, human, percent};
+use crate::also::other_ways;
+use crate::answer::{Answer, commas, counted, human, of_human, percent};
 use crate::graph::Graph;
 use crate::intern::Map;
+use crate::keys::{Keys, NO_KEY};
+use crate::lasting::{is_always_there, is_of_vm};
 use crate::lists::sampled;
 use crate::options::Options;
-use crate::reach::Holder;
-use crate::select::{described, select};
-use crate::steps::{Path, Step, general_edge, own_name, path_json, path_text};
+use crate::reach::Bits;
+use crate::read::line::Type;
+use crate::select::{Chosen, described, select};
+use crate::steps::{path_json, path_text};
 use crate::tally::Count;
 use crate::ways::Ways;
 use serde_json::Value;
+use std::cmp::Reverse;
 
-const NO_KEY: u32 = u32::MAX;
-/// A chain in which so many steps come again and again counts as one.
-const LONGEST_PERIOD: usize = 4;
+/// Other ways that are told.
+const MOST_OTHER_WAYS: usize = 3;
+/// Of a larger group, so many objects are looked at for them, and each stands for several.
+const MOST_MEMBERS: u64 = 50_000;
+/// In the sentence, only if it holds one of so many of the objects.
+const FEW: u64 = 10;
 
-/// What the holders of many objects have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Common {
-    /// The key of the holder's own holders; for a root its number.
-    above: u32,
-    label: u32,
-    name: u32,
-    at: u32,
-    edge: u32,
+/// The chosen objects by how they are held.
+struct Groups {
+    /// Keys of ways, the first one first. Behind all others are those of objects that the VM itself always has, such as
+    /// threads that live.
+    list: Vec<(u32, Count)>,
+    all: Count,
+    unreachable: Count,
+    by_objects: bool,
 }
 
-/// Ways to roots, as a tree of what they have in common.
-struct Keys<'a> {
-    graph: &'a Graph,
-    ways: &'a Ways,
-    /// By root and object, the number of the reference's name.
-    root_names: Map<(u32, u32), u32>,
-    list: Vec<Common>,
-    /// The first holder of each key, and whether the key stands for a chain.
-    holders: Vec<(u32, bool)>,
-    numbers: Map<Common, u32>,
-    /// The key of each object's holders, once it is known.
-    known: Vec<u32>,
-    texts: crate::intern::Texts,
-}
-
-const ROOT_LABEL: u32 = u32::MAX;
-
-impl<'a> Keys<'a> {
-    fn new(graph: &'a Graph, ways: &'a Ways) -> Keys<'a> {
-        let mut root_names = Map::default();
-        for root in 0..graph.roots.len() {
-            for edge in graph.root_edges(root).filter(|edge| graph.tells(edge.name)) {
-                root_names.entry((root as u32, edge.to)).or_insert(edge.name);
+impl Groups {
+    fn of(graph: &Graph, keys: &mut Keys, chosen: &Chosen, by_objects: bool) -> Groups {
+        let (mut all, mut unreachable) = (Count::default(), Count::default());
+        let mut groups: Map<u32, (Count, u32)> = Map::default();
+        for object in chosen.each(graph) {
+            let bytes = graph.size(object);
+            all.add(bytes);
+            match keys.of(object) {
+                NO_KEY => unreachable.add(bytes),
+                key => groups.entry(key).or_insert((Count::default(), object)).0.add(bytes),
             }
         }
-        Keys {
-            graph,
-            ways,
-            root_names,
-            list: Vec::new(),
-            holders: Vec::new(),
-            numbers: Map::default(),
-            known: vec![NO_KEY; graph.len()],
-            texts: crate::intern::Texts::default(),
-        }
-    }
-
-    /// The key of an object's holders; the object must be reachable.
-    fn of(&mut self, object: u32, way: &mut Vec<u32>) -> u32 {
-        way.clear();
-        let mut here = object;
-        let mut key = loop {
-            if self.known[here as usize] != NO_KEY {
-                break self.known[here as usize];
-            }
-            match self.ways.tree().holder(here) {
-                Holder::Object(holder) => {
-                    way.push(here);
-                    here = holder;
-                }
-                Holder::Root(root) => break self.root(root, here),
-                Holder::None => return NO_KEY,
-            }
+        let groups_of = |list| Groups { list, all, unreachable, by_objects };
+        let rank = |count: &Count| groups_of(Vec::new()).rank(count);
+        let is_vms = |object| match is_class(graph, object) {
+            true => is_of_vm(graph, keys.tree(), object),
+            false => is_always_there(graph, keys.tree(), object),
         };
-        self.known[here as usize] = key;
-        while let Some(below) = way.pop() {
-            key = self.extended(key, here, below);
-            self.known[below as usize] = key;
-            here = below;
-        }
-        key
+        let mut list: Vec<_> =
+            groups.into_iter().map(|(key, (count, first))| (key, count, is_vms(first))).collect();
+        list.sort_by_key(|(key, count, of_vm)| (*of_vm, Reverse(rank(count)), *key));
+        groups_of(list.into_iter().map(|(key, count, _)| (key, count)).collect())
     }
 
-    fn root(&mut self, root: usize, object: u32) -> u32 {
-        let name = self.root_names.get(&(root as u32, object));
-        let edge = name.map_or(String::new(), |name| self.graph.edge_names.text(*name));
-        let edge = self.texts.number(edge.as_bytes());
-        self.number(Common { above: root as u32, label: ROOT_LABEL, name: 0, at: 0, edge }, object)
+    fn rank(&self, count: &Count) -> (u64, u64) {
+        if self.by_objects { (count.objects, count.bytes) } else { (count.bytes, count.objects) }
     }
 
-    /// The key of what `holder`, whose own holders have the key `above`, refers to.
-    fn extended(&mut self, above: u32, holder: u32, object: u32) -> u32 {
-        let kind = self.graph.kind_of[holder as usize];
-        let edge = self.ways.edge(self.graph, holder, object).unwrap_or_default();
-        let edge = self.texts.number(general_edge(self.graph, holder, &edge).as_bytes());
-        let name = own_name(self.graph, holder).unwrap_or_default();
-        let common = Common {
-            above,
-            label: self.graph.kinds.label_number(kind),
-            name: self.texts.number(name.as_bytes()),
-            at: self.graph.kinds.list[kind as usize].at,
-            edge,
+    /// Whether more of the objects are garbage than are held in any one way.
+    fn are_garbage(&self) -> bool {
+        self.list.first().is_none_or(|(_, first)| self.rank(&self.unreachable) > self.rank(first))
+    }
+
+    fn share(&self, count: &Count, what: &str) -> String {
+        format!(
+            "{} of {} {what} ({})",
+            commas(count.objects),
+            commas(self.all.objects),
+            of_human(count.bytes, self.all.bytes)
+        )
+    }
+
+    fn sentence(&self, graph: &Graph, keys: &Keys, what: &str, others: &Others) -> String {
+        let Some((key, count)) = self.list.first() else {
+            let all = format!("{} {what} ({})", commas(self.all.objects), human(self.all.bytes));
+            return match graph.finalizers_are_unknown() {
+                true => format!(
+                    "Nothing that the dump tells of holds the {all}: no root leads to them, but a finalizer may, and \
+                     those are not among its roots."
+                ),
+                false => format!("Nothing holds the {all}: no root leads to them."),
+            };
         };
-        for period in 1..=LONGEST_PERIOD {
-            if let Some(same) = self.comes_again(common, period) {
-                self.holders[same as usize].1 = true;
-                return same;
+        let way = path_text(graph, &keys.path(*key));
+        let mut text = if self.are_garbage() {
+            format!(
+                "No root leads to {}: garbage, or held where the dump does not tell. {} ({}): {way}",
+                self.share(&self.unreachable, what),
+                commas(count.objects),
+                human(count.bytes)
+            )
+        } else {
+            format!("{}: {way}", self.share(count, what))
+        };
+        if let Some((key, objects)) =
+            others.list.first().filter(|(_, objects)| objects * FEW >= count.objects)
+        {
+            text += &match *objects >= count.objects {
+                true => "; and would still be held by ".to_string(),
+                false => format!("; {} of them would still be held by ", others.count(*objects)),
+            };
+            text += &path_text(graph, &keys.path(*key));
+            if others.list.len() > 1 {
+                text += &format!(", and in {}", counted(others.list.len() as u64 - 1, "more way"));
             }
         }
-        self.number(common, holder)
-    }
-
-    /// Whether the last `period` steps with this one are the same as those before them. Returns the key of the latter.
-    fn comes_again(&self, step: Common, period: usize) -> Option<u32> {
-        let mut mine = step;
-        let mut before = step.above;
-        for _ in 1..period {
-            before = self.step(before)?.above;
-        }
-        let same = before;
-        for _ in 0..period {
-            let theirs = self.step(before)?;
-            if (mine.label, mine.name, mine.at, mine.edge)
-                != (theirs.label, theirs.name, theirs.at, theirs.edge)
-            {
-                return None;
-            }
-            before = theirs.above;
-            mine = self.list[mine.above as usize];
-        }
-        Some(same)
-    }
-
-    fn step(&self, key: u32) -> Option<Common> {
-        Some(self.list[key as usize]).filter(|common| common.label != ROOT_LABEL)
-    }
-
-    fn number(&mut self, common: Common, holder: u32) -> u32 {
-        let next = self.list.len() as u32;
-        let number = *self.numbers.entry(common).or_insert(next);
-        if number == next {
-            self.list.push(common);
-            self.holders.push((holder, false));
-        }
-        number
-    }
-
-    fn path(&self, key: u32) -> Path {
-        let (mut steps, mut here) = (Vec::new(), key);
-        let text = |number: u32| Some(self.texts.text(number)).filter(|text| !text.is_empty());
-        while let Some(common) = self.step(here) {
-            let (object, repeated) = self.holders[here as usize];
-            steps.push(Step { object, edge: text(common.edge), repeated });
-            here = common.above;
-        }
-        let root = self.list[here as usize];
-        let mut path = Path { steps, root: root.above as usize, root_edge: text(root.edge) };
-        path.shorten();
-        path
+        text
     }
 }
 
 /// Answers `holders`.
 pub fn holders(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
+    let by = options.by.as_deref().unwrap_or("bytes");
     let chosen = select(graph, options)?;
     let ways = Ways::of(graph);
-    // Nothing is looked up by its address from here on, and the ways know what is told of references.
+    // Nothing is looked up by its address from here on.
     graph.pages.drop_ranks();
-    graph.drop_names();
     let graph = &*graph;
-    let mut keys = Keys::new(graph, &ways);
-    let (mut all, mut unreachable) = (Count::default(), Count::default());
-    let mut groups: Map<u32, Count> = Map::default();
-    let mut way = Vec::new();
-    for object in chosen.each(graph) {
-        let bytes = graph.size(object);
-        all.add(bytes);
-        match keys.of(object, &mut way) {
-            NO_KEY => unreachable.add(bytes),
-            key => groups.entry(key).or_default().add(bytes),
-        }
-    }
-    let mut groups: Vec<(u32, Count)> = groups.into_iter().collect();
-    groups.sort_by_key(|(key, count)| (std::cmp::Reverse((count.objects, count.bytes)), *key));
-    let what = described(options);
-    let share = |count: &Count| format!("{} of {} {what}", commas(count.objects), commas(all.objects));
-    let sentence = match groups.first() {
-        Some((key, count)) => format!("{}: {}", share(count), path_text(graph, &keys.path(*key))),
-        None if graph.finalizers_are_unknown() => format!(
-            "Nothing that the dump tells of holds the {} {what}: no root leads to them, but a finalizer may, and those \
-             are not among its roots.",
-            commas(all.objects)
-        ),
-        None => format!("Nothing holds the {} {what}: no root leads to them.", commas(all.objects)),
-    };
-    let mut answer = Answer::new(sentence);
+    let mut keys = Keys::new(graph, ways);
+    let groups = Groups::of(graph, &mut keys, &chosen, by == "objects");
+    let others = Others::of(graph, &mut keys, &chosen, groups.list.first());
+    let shown = &groups.list[..groups.list.len().min(options.top)];
+    let told = &others.list[..others.list.len().min(MOST_OTHER_WAYS)];
+    let all_told: Vec<u32> =
+        shown.iter().map(|(key, _)| *key).chain(told.iter().map(|(key, _)| *key)).collect();
+    keys.measure(&all_told);
+    let mut answer = Answer::new(groups.sentence(graph, &keys, &described(options), &others));
     if options.line.is_some() || options.generations.is_some() || options.older.is_some() {
         sampled(&mut answer, &graph.about);
     }
-    let shown: Vec<Value> = groups
-        .iter()
-        .take(options.top)
-        .map(|(key, count)| {
-            let mut fields = path_json(graph, &keys.path(*key));
-            fields.insert("objects".into(), count.objects.into());
-            fields.insert("bytes".into(), count.bytes.into());
-            fields.into()
-        })
-        .collect();
-    answer.field("matched", all.objects).field("matched_bytes", all.bytes);
+    let (all, unreachable) = (groups.all, groups.unreachable);
+    answer.field("matched", all.objects).field("matched_bytes", all.bytes).field("by", by);
     answer.field("unreachable", unreachable.objects).field("unreachable_bytes", unreachable.bytes);
-    answer.field("more_groups", (groups.len() - shown.len()) as u64).field("groups", shown);
-    let rows: Vec<Vec<String>> = groups
-        .iter()
-        .take(options.top)
-        .map(|(key, count)| {
-            vec![
-                commas(count.objects),
-                percent(count.objects, all.objects),
-                human(count.bytes),
-                path_text(graph, &keys.path(*key)),
-            ]
-        })
-        .collect();
-    answer.table(&["objects", "share", "bytes", "held by"], &rows);
-    if groups.len() > rows.len() {
-        let rest: u64 = groups[rows.len()..].iter().map(|(_, count)| count.objects).sum();
-        answer.line(format!(
-            "  … {} in {} more ways",
-            commas(rest),
-            commas((groups.len() - rows.len()) as u64)
-        ));
-    }
+    answer.field("more_groups", (groups.list.len() - shown.len()) as u64);
+    let listed = |key: u32, objects: u64, bytes: Option<u64>| -> Value {
+        let mut fields = path_json(graph, &keys.path(key));
+        fields.insert("objects".into(), objects.into());
+        fields.extend(bytes.map(|bytes| ("bytes".to_string(), bytes.into())));
+        fields.into()
+    };
+    let fields: Vec<Value> =
+        shown.iter().map(|(key, count)| listed(*key, count.objects, Some(count.bytes))).collect();
+    answer.field("groups", fields);
+    let fields: Vec<Value> = told.iter().map(|(key, objects)| listed(*key, *objects, None)).collect();
+    answer.field("other_ways", fields).field("more_other_ways", (others.list.len() - told.len()) as u64);
+    answer.field("other_ways_one_in", others.one_in);
+    tables(&mut answer, graph, &keys, (&groups, shown), (&others, told));
     if unreachable.objects > 0 {
         answer.note(format!(
             "no root leads to {} of them ({}): they are garbage, or held where the dump does not tell",
@@ -248,4 +159,90 @@ pub fn holders(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
         ));
     }
     Ok(answer)
+}
+
+fn is_class(graph: &Graph, object: u32) -> bool {
+    matches!(graph.type_of(object), Type::Class | Type::Module | Type::Iclass | Type::Imemo | Type::Node)
+}
+
+/// What else would hold the objects of the first group.
+struct Others {
+    /// Keys of ways, and objects: an estimate if the group is large.
+    list: Vec<(u32, u64)>,
+    /// 1, or for how many objects one stands that was looked at.
+    one_in: u64,
+}
+
+impl Others {
+    fn of(graph: &Graph, keys: &mut Keys, chosen: &Chosen, first: Option<&(u32, Count)>) -> Others {
+        let Some((first, count)) = first else { return Others { list: Vec::new(), one_in: 1 } };
+        let one_in = count.objects.div_ceil(MOST_MEMBERS).max(1);
+        let mut members = Bits::none(graph.len());
+        let mut number = 0;
+        for object in chosen.each(graph) {
+            if keys.of(object) == *first {
+                if number % one_in == 0 {
+                    members.add(object);
+                }
+                number += 1;
+            }
+        }
+        let mut list = other_ways(graph, keys, &members);
+        for (_, objects) in &mut list {
+            *objects = (*objects * one_in).min(count.objects);
+        }
+        Others { list, one_in }
+    }
+
+    fn count(&self, objects: u64) -> String {
+        if self.one_in > 1 { format!("about {}", commas(objects)) } else { commas(objects) }
+    }
+}
+
+/// The ways for people.
+fn tables(
+    answer: &mut Answer,
+    graph: &Graph,
+    keys: &Keys,
+    (groups, shown): (&Groups, &[(u32, Count)]),
+    (others, told): (&Others, &[(u32, u64)]),
+) {
+    let way = |key: u32| path_text(graph, &keys.path(key));
+    let part = |count: &Count| match groups.by_objects {
+        true => percent(count.objects, groups.all.objects),
+        false => percent(count.bytes, groups.all.bytes),
+    };
+    let row = |(key, count): &(u32, Count)| match groups.by_objects {
+        true => vec![commas(count.objects), part(count), human(count.bytes), way(*key)],
+        false => vec![commas(count.objects), human(count.bytes), part(count), way(*key)],
+    };
+    let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
+    answer.table(
+        match groups.by_objects {
+            true => &["objects", "share", "bytes", "held by"],
+            false => &["objects", "bytes", "share", "held by"],
+        },
+        &rows,
+    );
+    let rest = &groups.list[shown.len()..];
+    if !rest.is_empty() {
+        let mut count = Count::default();
+        rest.iter().for_each(|(_, more)| count.merge(*more));
+        answer.line(format!(
+            "  … {} ({}) in {}",
+            commas(count.objects),
+            human(count.bytes),
+            counted(rest.len() as u64, "more way")
+        ));
+    }
+    if !told.is_empty() {
+        let rows: Vec<Vec<String>> =
+            told.iter().map(|(key, objects)| vec![others.count(*objects), way(*key)]).collect();
+        answer.line("");
+        answer.table(&["objects", "without the first way still held by"], &rows);
+        if others.list.len() > told.len() {
+            answer
+                .line(format!("  … and in {}", counted((others.list.len() - told.len()) as u64, "more way")));
+        }
+    }
 }

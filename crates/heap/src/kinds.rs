@@ -1,5 +1,6 @@
 //! What objects have in common: type, class, the line where they were allocated. Each combination is kept once.
 
+use crate::class_names::{self, without_addresses};
 use crate::intern::{Map, Texts};
 use crate::read::line::Type;
 
@@ -13,7 +14,8 @@ pub struct Kind {
     pub kind: Type,
     /// Address of the class.
     pub class: u64,
-    /// The sort of an internal object, or of one of a C extension; for a class or a module its name.
+    /// The sort of an internal object, or of one of a C extension; for a class or a module its name, and for a class of one
+    /// object what such classes are called.
     pub sort: u32,
     /// File of the allocation.
     pub file: u32,
@@ -23,7 +25,7 @@ pub struct Kind {
     pub generation: u32,
     /// Where a closure was made.
     pub at: u32,
-    /// What a closure is called.
+    /// What a closure is called; whose class a class of one object is.
     pub label: u32,
 }
 
@@ -34,8 +36,8 @@ pub struct Class {
     pub name: u32,
     /// Address of its superclass.
     pub superclass: u64,
-    /// Whether it is the class of one object.
-    pub singleton: bool,
+    /// Whether it is none that an object's class may be: the class of one object, or a module that a class includes.
+    pub aside: bool,
 }
 
 /// What a line says of an object that others may have in common with it; texts as they stand in the dump.
@@ -99,16 +101,17 @@ impl Kinds {
         if matches!(facts.kind, Type::Class | Type::Module | Type::Iclass) {
             self.add_class(facts);
         }
+        let (sort, label) = class_names::sort_and_label(facts);
         let kind = Kind {
             kind: facts.kind,
             // In an internal object the field is used for other things.
             class: if facts.kind == Type::Imemo { 0 } else { facts.class },
-            sort: self.texts.number(if facts.sort.is_empty() { facts.name } else { facts.sort }),
+            sort: self.texts.number(sort),
             file: self.file(facts),
             line: facts.line,
             generation: facts.generation,
             at: self.texts.number(facts.at),
-            label: self.texts.number(facts.label),
+            label: self.texts.number(label),
         };
         let place = (kind.class >> 3 ^ kind.class >> 9) as u32 ^ kind.line ^ kind.generation << 2 ^ kind.sort;
         let place = place as usize % RECENT;
@@ -128,7 +131,8 @@ impl Kinds {
 
     fn add_class(&mut self, facts: &Facts) {
         let name = self.texts.number(facts.name);
-        let class = Class { name, superclass: facts.superclass, singleton: facts.singleton };
+        let aside = facts.singleton || facts.kind == Type::Iclass;
+        let class = Class { name, superclass: facts.superclass, aside };
         self.classes.entry(facts.address).or_insert(class);
     }
 
@@ -190,39 +194,47 @@ impl Kinds {
     }
 
     fn label(&mut self, kind: &Kind) -> u32 {
-        let sort = self.texts.text(kind.sort);
-        let text = match kind.kind {
-            Type::Imemo if sort.is_empty() => "(imemo)".to_string(),
-            Type::Imemo => format!("({sort})"),
-            Type::Class => "Class".to_string(),
-            Type::Module => "Module".to_string(),
-            Type::Iclass => "(included module)".to_string(),
-            Type::Data if !self.classes.contains_key(&kind.class) && !sort.is_empty() => format!("({sort})"),
-            other => match self.class_name(kind.class) {
-                Some(name) => name,
-                None => format!("(internal {})", other.name().to_lowercase()),
-            },
-        };
+        let class = || self.class_name(kind.class);
+        let text = class_names::label(kind.kind, &self.texts.text(kind.sort), kind.class != 0, class);
         self.texts.number(text.as_bytes())
     }
 
-    /// What a class is called: by its own name or, for one that has none, by the next one above it that has.
+    /// What the class of objects is called: by its own name or, for one that has none, by the next one above it that has.
+    /// An object with a class of its own counts as one of the class above that.
     pub fn class_name(&self, address: u64) -> Option<String> {
-        let class = self.classes.get(&address)?;
-        if class.name != 0 {
-            return Some(self.texts.text(class.name));
+        self.classes.get(&address)?;
+        let mut classes =
+            std::iter::successors(Some(address), |at| self.classes.get(at).map(|at| at.superclass))
+                .take(MOST_SUPERCLASSES)
+                .map_while(|at| self.classes.get(&at))
+                .filter(|class| !class.aside);
+        let named = |class: &Class| without_addresses(&self.texts.text(class.name));
+        match classes.next() {
+            Some(own) if own.name != 0 => Some(named(own)),
+            _ => Some(class_names::anonymous(classes.find(|class| class.name != 0).map(named).as_deref())),
         }
-        let mut above = class.superclass;
-        for _ in 0..MOST_SUPERCLASSES {
-            let Some(found) = self.classes.get(&above) else { break };
-            if found.name != 0 {
-                let name = self.texts.text(found.name);
-                // The singleton class of an object is nothing that its reader has heard of.
-                return Some(if class.singleton { name } else { format!("(anonymous < {name})") });
-            }
-            above = found.superclass;
+    }
+
+    /// What a class, module or class of one object is called itself.
+    pub fn own_name(&self, kind: u32, address: u64) -> Option<String> {
+        let of = self.list.get(kind as usize)?;
+        match of.kind {
+            Type::Class if class_names::is_singleton(&self.texts.text(of.sort)) => Some(match of.label {
+                0 => format!("singleton class of {}", class_names::one(&self.class_name(address)?)),
+                label => self.texts.text(label),
+            }),
+            Type::Class | Type::Module => self.class_name(address),
+            _ => None,
         }
-        Some("(anonymous)".to_string())
+    }
+
+    /// Whether the objects of a kind are meant by this name: that of their class, or another one that is printed for them.
+    pub fn is_called(&self, kind: u32, asked: &str) -> bool {
+        let of = &self.list[kind as usize];
+        let has_class = self.classes.contains_key(&of.class);
+        self.class_of(kind) == asked
+            || class_names::is_other_name(of.kind, &self.texts.text(of.sort), has_class, asked)
+            || (of.kind == Type::Class && of.label != 0 && self.texts.text(of.label) == asked)
     }
 
     /// The number of the text that names a kind's class.

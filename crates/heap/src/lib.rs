@@ -3,7 +3,9 @@
 //! [`read`] parses NDJSON, [`graph`] keeps objects and references, [`reach`] and [`dominators`] say what holds what, and
 //! the other modules answer one question each for [`command`]. ANSWERS.md beside this crate describes the answers' JSON.
 
+mod also;
 pub mod answer;
+mod class_names;
 pub mod command;
 pub mod diff;
 pub mod dominators;
@@ -12,7 +14,9 @@ mod grow;
 pub mod holders;
 pub mod html;
 pub mod intern;
+mod keys;
 pub mod kinds;
+mod lasting;
 pub mod lists;
 pub mod options;
 mod output;

@@ -5,6 +5,7 @@ use crate::dominators::Dominators;
 use crate::graph::{About, Graph};
 use crate::intern::Map;
 use crate::kinds::NO_GENERATION;
+use crate::lasting::{self, is_always_there};
 use crate::options::Options;
 use crate::steps::{object_json, own_name, short};
 use crate::tally::{Count, Tally};
@@ -151,39 +152,46 @@ pub fn top(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     let own = options.by.as_deref() == Some("bytes");
     let total = graph.total_bytes();
     let ways = Ways::of(graph);
-    let mut list: Vec<(u64, u32)> = if own {
-        (0..graph.len() as u32).map(|object| (graph.size(object), object)).collect()
-    } else {
-        let tree = Dominators::of(graph);
-        (1..tree.len()).map(|number| (tree.retained[number], tree.order[number])).collect()
+    let tree = if own { None } else { Some(Dominators::of(graph)) };
+    let graph = &*graph;
+    // Bytes, the object, and its number in the tree.
+    let mut list: Vec<(u64, u32, u32)> = match &tree {
+        None => (0..graph.len() as u32).map(|object| (graph.size(object), object, 0)).collect(),
+        Some(tree) => (1..tree.len())
+            .map(|number| (tree.retained[number], tree.order[number], number as u32))
+            .filter(|(_, object, _)| options.all || !is_always_there(graph, ways.tree(), *object))
+            .collect(),
     };
     let most = options.top.min(list.len());
     if most > 0 && most < list.len() {
-        list.select_nth_unstable_by_key(most - 1, |(bytes, object)| (Reverse(*bytes), *object));
+        list.select_nth_unstable_by_key(most - 1, |(bytes, object, _)| (Reverse(*bytes), *object));
         list.truncate(most);
     }
-    list.sort_by_key(|(bytes, object)| (Reverse(*bytes), *object));
-    let verb = if own { "takes" } else { "retains" };
-    let Some(&(bytes, first)) = list.first() else { return Err("no root leads to any object".to_string()) };
-    let mut answer = Answer::new(format!(
-        "{} at {:#x} {verb} {}, {} of the heap; held by {}",
-        short(graph, first),
-        graph.address(first),
-        human(bytes),
-        percent(bytes, total),
-        ways.text(graph, first)
-    ));
+    list.sort_by_key(|(bytes, object, _)| (Reverse(*bytes), *object));
+    let Some(&(bytes, first, number)) = list.first() else {
+        let nothing = tree.as_ref().is_none_or(|tree| tree.is_empty());
+        return Err(match nothing {
+            true => "no root leads to any object".to_string(),
+            false => "there is nothing but what is always there; --all lists that".to_string(),
+        });
+    };
+    let mut answer = Answer::new(match &tree {
+        Some(tree) => lasting::sentence(graph, &ways, tree, number, total),
+        None => format!(
+            "{} at {:#x} takes {}, {} of the heap; held by {}",
+            short(graph, first),
+            graph.address(first),
+            human(bytes),
+            percent(bytes, total),
+            ways.text(graph, first)
+        ),
+    });
     let rows: Vec<Vec<String>> = list
         .iter()
-        .map(|(bytes, object)| {
+        .map(|(bytes, object, _)| {
+            let (name, _) = lasting::named(graph, &ways, *object);
             let address = format!("{:#x}", graph.address(*object));
-            vec![
-                human(*bytes),
-                percent(*bytes, total),
-                human(graph.size(*object)),
-                address,
-                short(graph, *object),
-            ]
+            vec![human(*bytes), percent(*bytes, total), human(graph.size(*object)), address, name]
         })
         .collect();
     answer.table(
@@ -196,9 +204,12 @@ pub fn top(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
         ],
         &rows,
     );
+    if !own && !options.all {
+        answer.line("  --all lists classes, threads and what the VM itself holds, too");
+    }
     let rows: Vec<Value> = list
         .iter()
-        .map(|(bytes, object)| {
+        .map(|(bytes, object, _)| {
             let mut fields = object_json(graph, *object);
             fields["retained_bytes"] = if own { Value::Null } else { (*bytes).into() };
             fields["held_by"] = ways.text(graph, *object).into();
@@ -248,7 +259,11 @@ pub fn dominators(graph: &mut Graph, options: &Options) -> Result<Answer, String
     }
     let classes = retained_by_class(graph, &tree);
     let (starts, children) = tree.children();
-    let first = children[0];
+    let is_plain = |number: &u32| lasting::may_be_large(graph, tree.order[*number as usize]);
+    let most = (1..tree.len() as u32)
+        .filter(is_plain)
+        .max_by_key(|number| (tree.retained[*number as usize], Reverse(*number)));
+    let first = most.unwrap_or(children[0]);
     let mut answer = Answer::new(format!(
         "{} retains most: {}, {} of the heap",
         short(graph, tree.order[first as usize]),

@@ -28,6 +28,8 @@ pub struct Options {
     pub paths: usize,
     /// What lists are grouped or sorted by.
     pub by: Option<String>,
+    /// Whether `top` lists what is always there, too.
+    pub all: bool,
     /// Where a page or an export goes; standard output otherwise.
     pub output: Option<PathBuf>,
     /// What the dump's objects may take.
@@ -90,6 +92,7 @@ impl Options {
             "--top" => self.top = count()?,
             "--paths" => self.paths = count()?.clamp(1, 1000),
             "--by" => self.by = Some(value.to_string()),
+            "--all" => self.all = true,
             "--output" => self.output = Some(PathBuf::from(value)),
             "--max-memory-bytes" => self.budget = Some(count()?),
             _ => return Err(format!("memintro-tool heap knows no {name:?}")),

@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::reach::{Bits, Tree, reach};
 use crate::select::{described, select};
 use crate::steps::{
-    Path, Step, class_of, edge_name, general_edge, object_json, path_in, path_json, path_text, short,
+    More, Path, Step, class_of, edge_name, general_edge, object_json, path_in, path_json, path_text, short,
     step_json,
 };
 use crate::tally::Count;
@@ -18,7 +18,7 @@ pub fn path(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let chosen = select(graph, options)?;
     let object = chosen.first;
     let mut paths = disjoint(graph, object, options.paths);
-    let counts: Vec<usize> = paths.iter_mut().map(Path::shorten).collect();
+    let counts: Vec<usize> = paths.iter_mut().map(|path| path.shorten(graph)).collect();
     let name = format!("{} at {:#x}", short(graph, object), graph.address(object));
     let sentence = match paths.first() {
         Some(path) => format!("{name} is held by {}", path_text(graph, path)),
@@ -38,8 +38,8 @@ pub fn path(graph: &Graph, options: &Options) -> Result<Answer, String> {
                 short(graph, step.object),
                 graph.address(step.object)
             ));
-            if step.repeated {
-                answer.line(format!("    … {} more", commas((count - path.steps.len()) as u64)));
+            if step.more != More::None {
+                answer.line(format!("    … {} more", commas(u64::from(step.more.most()))));
             }
         }
         let root = graph.edge_names.text(graph.roots[path.root].name);
@@ -100,7 +100,7 @@ pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
         let general = general_edge(graph, holder, edge.as_deref().unwrap_or("(internal)"));
         *groups.entry((short(graph, holder), general)).or_default() += 1;
         if shown.len() < options.top {
-            shown.push(Step { object: holder, edge, repeated: false });
+            shown.push(Step::one(holder, edge));
         }
     }
     let mut roots = Vec::new();

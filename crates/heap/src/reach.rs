@@ -29,6 +29,19 @@ impl Bits {
     pub fn add(&mut self, object: u32) {
         self.words[object as usize / 64] |= 1 << (object % 64);
     }
+
+    /// Each object, in order.
+    pub fn each(&self) -> impl Iterator<Item = u32> + '_ {
+        self.words.iter().enumerate().filter(|(_, word)| **word != 0).flat_map(|(at, word)| {
+            (0..64).filter(move |bit| word & (1 << bit) != 0).map(move |bit| at as u32 * 64 + bit)
+        })
+    }
+
+    /// Takes an object out.
+    #[inline]
+    pub fn remove(&mut self, object: u32) {
+        self.words[object as usize / 64] &= !(1 << (object % 64));
+    }
 }
 
 /// For each object, what holds it on the shortest way from a root.

@@ -1,11 +1,11 @@
 //! Choosing objects by class, address, call site and generation.
 
+use crate::class_names;
 use crate::graph::Graph;
 use crate::intern::shown;
 use crate::kinds::NO_GENERATION;
 use crate::options::Options;
 use crate::reach::Bits;
-use crate::read::line::Type;
 
 /// The chosen objects.
 #[derive(Debug)]
@@ -61,8 +61,7 @@ fn newest(graph: &Graph) -> u32 {
 fn fits(graph: &Graph, number: u32, options: &Options) -> bool {
     let kind = &graph.kinds.list[number as usize];
     if let Some(class) = &options.class
-        && graph.kinds.class_of(number) != *class
-        && !(class == kind.kind.name() && kind.kind != Type::Other)
+        && !graph.kinds.is_called(number, &class_names::meant(class))
     {
         return false;
     }

@@ -1,5 +1,6 @@
 //! Holders on the way from an object to a root, for people and as JSON.
 
+use crate::answer::commas;
 use crate::graph::{Edge, Graph};
 use crate::kinds::NO_GENERATION;
 use crate::reach::{Holder, Tree};
@@ -16,8 +17,53 @@ pub struct Step {
     pub object: u32,
     /// What the reference to the object before it is called.
     pub edge: Option<String>,
-    /// Whether it stands for a chain of such steps.
-    pub repeated: bool,
+    /// The holders behind it that it stands for, too.
+    pub more: More,
+}
+
+/// Holders that are not told one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum More {
+    /// There are none.
+    #[default]
+    None,
+    /// So many of the same kind, which hold each other in the same way.
+    Alike(u32),
+    /// In the longest of many ways, so many, of which each `period` come again and again.
+    Again {
+        /// In the longest way.
+        most: u32,
+        /// 1 if all are alike.
+        period: u32,
+    },
+    /// So many of any kind.
+    Gap(u32),
+}
+
+impl More {
+    /// How many, at most.
+    pub fn most(self) -> u32 {
+        match self {
+            More::None => 0,
+            More::Alike(count) | More::Again { most: count, .. } | More::Gap(count) => count,
+        }
+    }
+
+    fn is_alike(self) -> bool {
+        matches!(self, More::None | More::Alike(_))
+    }
+
+    /// With so many alike.
+    pub(crate) fn and(self, alike: u32) -> More {
+        More::Alike(self.most().saturating_add(alike))
+    }
+}
+
+impl Step {
+    /// A holder that stands for itself.
+    pub fn one(object: u32, edge: Option<String>) -> Step {
+        Step { object, edge, more: More::None }
+    }
 }
 
 /// A way from an object to a root.
@@ -39,11 +85,17 @@ const NEAR_ROOT: usize = 20;
 impl Path {
     /// Leaves out the middle of a long way. Returns how many holders it had; the last one before a gap stands for those
     /// in it.
-    pub fn shorten(&mut self) -> usize {
+    pub fn shorten(&mut self, graph: &Graph) -> usize {
         let count = self.steps.len();
         if count > NEAR_OBJECT + NEAR_ROOT {
-            self.steps.drain(NEAR_OBJECT..count - NEAR_ROOT);
-            self.steps[NEAR_OBJECT - 1].repeated = true;
+            let left_out: Vec<Step> = self.steps.drain(NEAR_OBJECT..count - NEAR_ROOT).collect();
+            let number = left_out.len() as u32;
+            let last = &mut self.steps[NEAR_OBJECT - 1];
+            let is_like = |step: &Step| {
+                step.edge == last.edge
+                    && graph.kind_of[step.object as usize] == graph.kind_of[last.object as usize]
+            };
+            last.more = if left_out.iter().all(is_like) { More::Alike(number) } else { More::Gap(number) };
         }
         count
     }
@@ -75,12 +127,17 @@ pub fn root_edge_to(graph: &Graph, root: usize, object: u32) -> Option<String> {
     (edge.name != 0).then(|| graph.edge_names.text(edge.name))
 }
 
+/// Whether the keys of a holder say little.
+pub fn has_many_edges(graph: &Graph, holder: u32) -> bool {
+    graph.range(holder).len() > FEW_EDGES
+}
+
 /// The name of a reference that stands for all alike: elements of a large holder are one.
 pub fn general_edge(graph: &Graph, holder: u32, edge: &str) -> String {
     let index = edge.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match index {
         Some(index) if index.bytes().all(|byte| byte.is_ascii_digit()) => "[]".to_string(),
-        Some(_) if graph.range(holder).len() > FEW_EDGES => "[]".to_string(),
+        Some(_) if has_many_edges(graph, holder) => "[]".to_string(),
         _ => edge.to_string(),
     }
 }
@@ -95,7 +152,7 @@ pub fn path_in(graph: &Graph, tree: &Tree, object: u32) -> Option<Path> {
                 return Some(Path { steps, root, root_edge: root_edge_to(graph, root, here) });
             }
             Holder::Object(holder) => {
-                steps.push(Step { object: holder, edge: edge_between(graph, holder, here), repeated: false });
+                steps.push(Step::one(holder, edge_between(graph, holder, here)));
                 here = holder;
             }
         }
@@ -104,8 +161,9 @@ pub fn path_in(graph: &Graph, tree: &Tree, object: u32) -> Option<Path> {
 
 /// The name of a class or module itself.
 pub fn own_name(graph: &Graph, object: u32) -> Option<String> {
+    let kind = graph.kind_of[object as usize];
     matches!(graph.type_of(object), Type::Class | Type::Module)
-        .then(|| graph.kinds.class_name(graph.address(object)))
+        .then(|| graph.kinds.own_name(kind, graph.address(object)))
         .flatten()
 }
 
@@ -140,7 +198,9 @@ pub fn step_json(graph: &Graph, step: &Step) -> Value {
     json!({
         "class": class_of(graph, step.object), "name": own_name(graph, step.object), "edge": step.edge,
         "type": graph.type_of(step.object).name(), "address": format!("{:#x}", graph.address(step.object)),
-        "at": at(graph, step.object).or_else(|| site(graph, step.object)), "repeated": step.repeated,
+        "at": at(graph, step.object).or_else(|| site(graph, step.object)),
+        "repeated": step.more != More::None, "left_out": step.more.most(),
+        "alike": matches!(step.more, More::Alike(_) | More::Again { period: 1, .. }),
     })
 }
 
@@ -148,7 +208,10 @@ pub fn step_json(graph: &Graph, step: &Step) -> Value {
 pub fn path_json(graph: &Graph, path: &Path) -> serde_json::Map<String, Value> {
     let mut fields = serde_json::Map::new();
     let steps: Vec<Value> = path.steps.iter().map(|step| step_json(graph, step)).collect();
+    let left_out: u64 = path.steps.iter().map(|step| u64::from(step.more.most())).sum();
     fields.insert("path".into(), steps.into());
+    fields.insert("shortened".into(), (left_out > 0).into());
+    fields.insert("left_out".into(), left_out.into());
     fields.insert("root".into(), graph.edge_names.text(graph.roots[path.root].name).into());
     fields.insert("root_edge".into(), path.root_edge.clone().into());
     fields
@@ -157,11 +220,13 @@ pub fn path_json(graph: &Graph, path: &Path) -> serde_json::Map<String, Value> {
 /// An object in few words: its class, the name of a class itself, or where a closure was made.
 pub fn short(graph: &Graph, object: u32) -> String {
     let class = class_of(graph, object);
-    if let Some(name) = own_name(graph, object) {
-        return format!("{} {name}", class.to_lowercase());
+    match (own_name(graph, object), class.as_str()) {
+        (Some(name), "Class" | "Module") => return format!("{} {name}", class.to_lowercase()),
+        (Some(name), _) => return name,
+        _ => {}
     }
     match (at(graph, object), class.as_str()) {
-        (Some(at), "Proc" | "(proc)" | "(env)") => format!("block at {at}"),
+        (Some(at), "Proc" | "(proc)" | "imemo_env") => format!("block at {at}"),
         (Some(at), _) => format!("{class} at {at}"),
         _ => class,
     }
@@ -169,38 +234,80 @@ pub fn short(graph: &Graph, object: u32) -> String {
 
 /// The holders of a path in one line: `Archive#@recent (Array) ← block at mailer.rb:12 ← local bus`.
 pub fn path_text(graph: &Graph, path: &Path) -> String {
-    let mut parts = Vec::new();
-    let mut steps = path.steps.iter().peekable();
+    path_parts(graph, path).join(" ← ")
+}
+
+/// The parts of that line: a list with the variable in which it is, or one that holders of the same kind share.
+pub fn path_parts(graph: &Graph, path: &Path) -> Vec<String> {
+    let mut parts: Vec<(String, More)> = Vec::new();
+    let steps = without_shared(&path.steps);
+    let mut steps = steps.iter().peekable();
     let mut inner: Option<(String, String)> = None;
     while let Some(step) = steps.next() {
         let edge = step.edge.as_deref().unwrap_or("");
         let plain = matches!(graph.type_of(step.object), Type::Array | Type::Hash);
         let next = steps.peek().and_then(|next| next.edge.as_deref());
-        let chain = if step.repeated { "… " } else { "" };
         // A list that is in a variable is told with the variable, in one part.
-        if plain && inner.is_none() && !step.repeated && next.is_some_and(|edge| !edge.starts_with('[')) {
+        if plain
+            && inner.is_none()
+            && step.more == More::None
+            && next.is_some_and(|edge| !edge.starts_with('['))
+        {
             let suffix = if edge.starts_with('[') && edge != "[]" { edge.to_string() } else { String::new() };
             inner = Some((suffix, class_of(graph, step.object)));
             continue;
         }
-        let mut text = format!("{chain}{}", named_edge(graph, step.object, edge));
+        let mut text = named_edge(graph, step.object, edge);
         if let Some((suffix, class)) = inner.take() {
             text += &format!("{suffix} ({class})");
         }
-        parts.push(text);
+        match parts.last_mut() {
+            Some((last, more)) if *last == text && more.is_alike() && step.more.is_alike() => {
+                *more = more.and(1).and(step.more.most());
+            }
+            _ => parts.push((text, step.more)),
+        }
     }
     let mut root = root_text(graph, path);
     if let Some((suffix, class)) = inner.take() {
         root = format!("{root}{suffix} ({class})");
     }
-    parts.push(root);
-    parts.join(" ← ")
+    parts.push((root, More::None));
+    parts.into_iter().map(|(text, more)| with_more(text, more)).collect()
+}
+
+/// An Array that shares the elements of a hidden one has them itself, for people.
+fn without_shared(steps: &[Step]) -> Vec<Step> {
+    let mut out: Vec<Step> = Vec::with_capacity(steps.len());
+    for step in steps {
+        let mut step = step.clone();
+        if step.edge.as_deref() == Some("shared array")
+            && let Some(hidden) = out.pop_if(|last| last.more == More::None)
+        {
+            step.edge = hidden.edge;
+        }
+        out.push(step);
+    }
+    out
+}
+
+fn with_more(text: String, more: More) -> String {
+    let times = |most: u32| commas(u64::from(most) + 1);
+    match more {
+        More::None | More::Alike(0) => text,
+        More::Alike(most) => format!("{text}, {} times", times(most)),
+        More::Again { most, period: 1 } => format!("{text}, up to {} times", times(most)),
+        More::Again { .. } | More::Gap(_) => format!("… {text}"),
+    }
 }
 
 fn named_edge(graph: &Graph, holder: u32, edge: &str) -> String {
     let name = own_name(graph, holder);
     let short = short(graph, holder);
+    let is_singleton = name.as_ref() == Some(&short);
     match (edge.as_bytes(), name) {
+        (_, Some(name)) if is_singleton && edge == OF_SINGLETON => name,
+        (_, Some(name)) if is_singleton => format!("{name} ({edge})"),
         ([b'@', b'@', ..] | [b'@', ..], Some(name)) => format!("{name}.{edge}"),
         ([b':', b':', ..], Some(name)) if name == "Object" => edge[2..].to_string(),
         ([b':', b':', ..], Some(name)) => format!("{name}{edge}"),
@@ -209,8 +316,20 @@ fn named_edge(graph: &Graph, holder: u32, edge: &str) -> String {
         ([], _) => short,
         _ if edge == "(internal)" => short,
         _ if edge.starts_with("local ") => format!("{edge} of {short}"),
+        (_, None) if has_parts(graph, holder, edge) => format!("{edge} of {short}"),
         _ => format!("{short} ({edge})"),
     }
+}
+
+/// How the class of one object holds that.
+const OF_SINGLETON: &str = "object of the singleton class";
+
+/// Whether it is an object of Ruby with parts that have names of their own: the value of a Thread, the receiver of an
+/// Enumerator.
+fn has_parts(graph: &Graph, holder: u32, edge: &str) -> bool {
+    graph.type_of(holder) == Type::Data
+        && !matches!(class_of(graph, holder).as_str(), "Proc" | "(proc)")
+        && edge.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b' ')
 }
 
 fn root_text(graph: &Graph, path: &Path) -> String {

@@ -2,9 +2,9 @@
 
 use crate::graph::{Edge, Graph};
 use crate::reach::{Holder, Tree, reach};
-use crate::steps::{Path, Step, edge_name, path_text, root_edge_to};
+use crate::steps::{More, Path, Step, edge_name, path_parts, root_edge_to};
 
-/// More holders of one way are left out.
+/// More holders of one way are left out; those of the same kind in a row are one.
 const MOST_STEPS: usize = 30;
 const BY_INDEX: u32 = 1 << 31;
 const BY_CLASS: u32 = u32::MAX;
@@ -38,31 +38,36 @@ impl Ways {
 
     /// The holders of an object in one line.
     pub fn text(&self, graph: &Graph, object: u32) -> String {
-        let (mut steps, mut here) = (Vec::new(), object);
-        loop {
+        self.parts(graph, object).map_or("nothing".to_string(), |parts| parts.join(" ← "))
+    }
+
+    /// The parts of that line; none if no root leads to the object.
+    pub fn parts(&self, graph: &Graph, object: u32) -> Option<Vec<String>> {
+        let (mut steps, mut here): (Vec<Step>, u32) = (Vec::new(), object);
+        // What the step before has in common with others of its kind.
+        let mut before = None;
+        let root = loop {
             match self.tree.holder(here) {
-                Holder::None => return "nothing".to_string(),
-                Holder::Root(root) => {
-                    return path_text(
-                        graph,
-                        &Path { steps, root, root_edge: root_edge_to(graph, root, here) },
-                    );
-                }
+                Holder::None => return None,
+                Holder::Root(root) => break root,
                 Holder::Object(holder) => {
-                    // The last one stands for all behind it.
-                    if steps.len() < MOST_STEPS {
-                        steps.push(Step {
-                            object: holder,
-                            edge: self.edge(graph, holder, here),
-                            repeated: false,
-                        });
-                    } else if let Some(last) = steps.last_mut() {
-                        last.repeated = true;
+                    let kind = (graph.kind_of[holder as usize], self.edges[here as usize]);
+                    let is_full = steps.len() >= MOST_STEPS;
+                    match steps.last_mut() {
+                        Some(last) if before == Some(kind) && !matches!(last.more, More::Gap(_)) => {
+                            last.more = last.more.and(1);
+                        }
+                        // The last one stands for all behind it.
+                        Some(last) if is_full => last.more = More::Gap(last.more.most().saturating_add(1)),
+                        _ => steps.push(Step::one(holder, self.edge(graph, holder, here))),
                     }
+                    before = Some(kind);
                     here = holder;
                 }
             }
-        }
+        };
+        let root_edge = root_edge_to(graph, root, here);
+        Some(path_parts(graph, &Path { steps, root, root_edge }))
     }
 
     /// The tree that it is of.
@@ -72,11 +77,26 @@ impl Ways {
 
     /// What the holder of an object calls it.
     pub fn edge(&self, graph: &Graph, holder: u32, object: u32) -> Option<String> {
-        let edge = |index, name| edge_name(graph, holder, Edge { to: object, index, name });
-        match self.edges[object as usize] {
-            BY_CLASS => Some("class".to_string()),
-            place if place & BY_INDEX != 0 => edge(place & !BY_INDEX, 0),
-            name => edge(0, name),
-        }
+        edge_of(graph, holder, object, self.edges[object as usize])
+    }
+
+    /// The tree, and for each object what [`edge_of`] makes a name of.
+    pub fn into_parts(self) -> (Tree, Vec<u32>) {
+        (self.tree, self.edges)
+    }
+}
+
+/// Whether a reference has no name, but its place.
+pub fn edge_is_place(edge: u32) -> bool {
+    edge != BY_CLASS && edge & BY_INDEX != 0
+}
+
+/// What the holder of an object calls it.
+pub fn edge_of(graph: &Graph, holder: u32, object: u32, edge: u32) -> Option<String> {
+    let named = |index, name| edge_name(graph, holder, Edge { to: object, index, name });
+    match edge {
+        BY_CLASS => Some("class".to_string()),
+        place if place & BY_INDEX != 0 => named(place & !BY_INDEX, 0),
+        name => named(0, name),
     }
 }

@@ -16,7 +16,8 @@ module Memintro
         docs/heap_files.md explains the answers.
 
           histo         objects and bytes by class, type or line (--by)
-          top           the objects that retain most; with --by bytes those that are largest themselves
+          top           the objects that retain most, without what is always there (--all); with
+                        --by bytes those that are largest themselves
           dominators    what retains most: classes, and the tree from the top
           holders       by which ways the chosen objects are held, in groups
           path          how roots lead to an object, by ways that share none (--paths)
@@ -38,7 +39,8 @@ module Memintro
       # Commands about chosen objects.
       CHOOSING = %w[holders path referrers retained].freeze
       # What --by may be.
-      BY = { "histo" => %w[class type line], "top" => %w[retained_bytes bytes] }.freeze
+      BY = { "histo" => %w[class type line], "top" => %w[retained_bytes bytes],
+             "holders" => %w[bytes objects] }.freeze
 
       # @param out [IO]
       def initialize(out)
@@ -51,7 +53,9 @@ module Memintro
         super do |parser|
           parser.separator("Options:")
           choosing(parser)
-          parser.on("--by WHAT", "class, type or line; of top: retained_bytes or bytes") { |what| @by = what }
+          parser.on("--by WHAT", "class, type or line; of top: retained_bytes or bytes; of holders: bytes",
+                    "or objects") { |what| @by = what }
+          parser.on("--all", "of top: classes, threads that live and the VM's own objects, too") { @all = true }
           parser.on("-n", "--top N", "rows of each list; default 20") { |text| @flags << "--top=#{number(text)}" }
           parser.on("--paths N", Integer, "of path: how many; default 3") { |count| @flags << "--paths=#{count}" }
           parser.on("-o", "--output FILE", "of html and heapsnapshot: the file to write") { |file| @output = file }
@@ -68,6 +72,7 @@ module Memintro
         check(command, files)
         check_flags(command)
         @flags << "--by=#{@by}" if @by
+        @flags << "--all" if @all
         @flags << "--output=#{absolute(@output)}" if @output && @output != "-"
         Tool.become("heap", command, *@flags, "--", *files)
       end
@@ -124,6 +129,7 @@ module Memintro
           meant = allowed ? "it must be #{allowed.join(' or ')}" : "#{command} has none"
           raise UsageError, "--by is #{@by.inspect}; #{meant}"
         end
+        raise UsageError, "memintro heap #{command} has no --all" if @all && command != "top"
         return unless %w[html heapsnapshot].include?(command) && @output.nil? && @out.respond_to?(:tty?) && @out.tty?
 
         raise UsageError, "memintro heap #{command} writes a file: give its name with -o"

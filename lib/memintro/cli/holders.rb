@@ -16,8 +16,9 @@ module Memintro
         Usage: memintro holders [options] PID|NAME…
 
         Says who holds the objects of a class in a running process, by which ways from a root, with shares. A frozen
-        copy of the process answers; the process stands still only while the kernel copies it. What strings hold does
-        not leave the process unless RAILS_ENV and the like say development or test.
+        copy of the process answers; the process stands still only while the kernel copies it. NAME is that of a class, or
+        another one that an answer has: imemo_callinfo, "(singleton class)", T_HASH. What strings hold does not leave the
+        process unless RAILS_ENV and the like say development or test.
 
         #{TARGET}
       TEXT
@@ -34,6 +35,9 @@ module Memintro
             @older = number(text, "--older-than-gcs")
           end
           parser.on("-n", "--top N", "ways to show; default 10") { |text| @top = number(text, "--top") }
+          parser.on("--by WHAT", %w[bytes objects], "which ways come first: bytes, the default, or objects") do |what|
+            @by = what
+          end
         end
       end
 
@@ -57,7 +61,8 @@ module Memintro
       end
 
       def arguments_for(_listener)
-        { class: @class, site: @site, older_than_gcs: @older, top: @top, rendering: (true unless json?) }.compact
+        { class: @class, site: @site, older_than_gcs: @older, top: @top, by: @by,
+          rendering: (true unless json?) }.compact
       end
 
       def show(listener, answer)

@@ -328,16 +328,19 @@ module Memintro
 
       # By which ways objects are held: {Memintro.holders}, with a class by its name. With `progress`, as with
       # `heap_dump`; with `rendering`, also the text for people.
-      def holders(class: nil, site: nil, older_than_gcs: nil, top: 10, seconds: 600, progress: false, rendering: false)
+      def holders(class: nil, site: nil, older_than_gcs: nil, top: 10, by: :bytes, seconds: 600, progress: false,
+                  rendering: false)
         name = Arguments.text(:class, binding.local_variable_get(:class), optional: true)
         shows = Arguments.flag(:progress, progress)
         @answer.format = :json
-        found = Memintro.holders(name, site: site, older_than_gcs: older_than_gcs, top: top, seconds: seconds) do |read|
+        how = { site: site, older_than_gcs: older_than_gcs, top: top, by: by, seconds: seconds }
+        found = Memintro.holders(name, **how) do |read|
           @answer.send_now(JsonText.line(objects: read) << "\n") if shows
         end
-        groups = found.groups.map { |group| { **group.to_h, holders: group.holders.map(&:to_h) } }
+        ways = ->(list) { list.map { |way| { **way.to_h, holders: way.holders.map(&:to_h) } } }
         text = Arguments.flag(:rendering, rendering) ? { text: found.to_s } : {}
-        @answer.write(JsonText.line(pid: Native.pid, **found.to_h, groups: groups, **text) << "\n")
+        @answer.write(JsonText.line(pid: Native.pid, **found.to_h, groups: ways[found.groups],
+                                    other_ways: ways[found.other_ways], **text) << "\n")
       end
 
       def live_objects

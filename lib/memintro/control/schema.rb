@@ -148,9 +148,10 @@ module Memintro
       LEAK_FIGURES = %w[leaked_blocks leaked_bytes indirectly_leaked_blocks indirectly_leaked_bytes undecided_blocks
                         undecided_bytes scanned_blocks scanned_bytes copies searched_bytes].freeze
       HOLDER = { "class_name" => PATH, "name?" => PATH, "edge?" => PATH, "type" => WORD, "address" => WORD,
-                 "at?" => PATH, "bytes?" => COUNT }.freeze
+                 "at?" => PATH, "bytes?" => COUNT, "repeated?" => FLAG, "left_out?" => COUNT,
+                 "alike?" => FLAG }.freeze
       HELD_PATH = { "objects" => COUNT, "bytes?" => COUNT, "holders" => [HOLDER, 1 << 20].freeze, "root" => PATH,
-                    "root_edge?" => PATH }.freeze
+                    "root_edge?" => PATH, "shortened?" => FLAG, "left_out?" => COUNT }.freeze
       FINDING = { "sentence" => PATH, "advice" => PATH, "what" => PATH, "kind" => WORD, "bytes_per_minute" => SIGNED,
                   "bytes_per_minute_interval" => [SIGNED, 2].freeze, "grown_bytes" => SIGNED, "since" => WORD,
                   "found_at" => WORD, "ended_at?" => WORD, "objects?" => COUNT, "site?" => PATH,
@@ -192,7 +193,9 @@ module Memintro
                          "uncompressed_bytes" => COUNT, "compression" => WORD, "redacted" => FLAG, "pause_ms" => NUMBER,
                          "unread_types" => COUNT, "took_s" => NUMBER },
         "holders" => { "pid" => PID, "sentence" => PATH, "objects" => COUNT, "bytes" => COUNT, "unreachable" => COUNT,
-                       "groups" => [HELD_PATH, 1_000].freeze, "more_groups" => COUNT, "notes" => REMARKS,
+                       "unreachable_bytes?" => COUNT, "by?" => WORD, "groups" => [HELD_PATH, 1_000].freeze,
+                       "more_groups" => COUNT, "other_ways?" => [HELD_PATH, 10].freeze, "more_other_ways?" => COUNT,
+                       "notes" => REMARKS,
                        "pause_ms?" => NUMBER, "text?" => text(32 << 20) },
         "vitals" => { "pid" => PID, "name?" => NAME, "program?" => NAME, "time" => NUMBER, "rss_bytes?" => COUNT,
                       "fragmentation_bytes?" => COUNT, "live_objects" => COUNT,

@@ -134,12 +134,14 @@ module Memintro
     #
     # @param by [Symbol] `:retained_bytes` or `:bytes`
     # @param top [Integer]
+    # @param all [Boolean] whether to list what is always there, too: classes, threads, the VM's own objects
     # @return [Answer] with `:rows`
     # @raise [HeapDumpError]
     # @example
     #   dump.top[:rows].first[:retained_bytes]   # => 18400160
-    def top(top: TOP, by: :retained_bytes)
-      asked("top", top, "--by=#{Arguments.choice(:by, by, %i[retained_bytes bytes])}")
+    def top(top: TOP, by: :retained_bytes, all: false)
+      asked("top", top, "--by=#{Arguments.choice(:by, by, %i[retained_bytes bytes])}",
+            *("--all" if Arguments.flag(:all, all)))
     end
 
     # Says what retains most: the upper part of the dominator tree, and classes by what their objects retain.
@@ -172,11 +174,14 @@ module Memintro
     # Says by which ways the objects are held.
     #
     # @param top [Integer] groups
+    # @param by [Symbol] `:bytes` or `:objects`: which come first
     # @return [Holders]
     # @raise [HeapDumpError] also if no object fits
     # @example
     #   puts dump.holders(class: "Message")
-    def holders(top: TOP, **objects) = Holders.new(ask("holders", top, *selection(objects)))
+    def holders(top: TOP, by: :bytes, **objects)
+      Holders.new(ask("holders", top, "--by=#{Arguments.choice(:by, by, Holders::BY)}", *selection(objects)))
+    end
 
     # Says how roots lead to the first of the objects, by ways that share no object: the shortest first.
     #

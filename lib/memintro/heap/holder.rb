@@ -52,7 +52,7 @@ module Memintro
     include HeapObject
 
     # Names of the figures, in the order of {#to_h}.
-    ATTRIBUTES = %i[class_name name edge type address at bytes repeated].freeze
+    ATTRIBUTES = %i[class_name name edge type address at bytes repeated left_out alike].freeze
 
     # @api private
     # @param answer [Hash{String => Object}] the tool's, to `referrers`
@@ -68,6 +68,8 @@ module Memintro
     attr_reader :edge
     # @return [Integer, nil] bytes of its own
     attr_reader :bytes
+    # @return [Integer] holders behind it for which it stands, too; in a group, those of the longest way
+    attr_reader :left_out
 
     # @api private
     # @param row [Hash{String => Object}] of the tool's answer
@@ -75,6 +77,8 @@ module Memintro
       take(row)
       @edge = row["edge"]&.to_s.freeze
       @bytes = row["bytes"]
+      @left_out = row["left_out"].to_i
+      @alike = row["alike"] ? true : false
       @repeated = row["repeated"] ? true : false
       freeze
     end
@@ -87,22 +91,44 @@ module Memintro
     # @api private
     alias repeated repeated?
 
+    # @return [Boolean] whether those that are left out are of the same kind, and hold each other in the same way
+    def alike? = @alike
+
+    # The name without question mark, as {#to_h} has it.
+    # @api private
+    alias alike alike?
+
     # @return [Boolean] whether memintro itself holds it, to answer
     # @api private
     def own?
       edge == "(memintro)" || class_name.start_with?("Memintro::")
     end
 
-    # @return [String] such as `Archive#@recent`, `Array[3]`, `block at mailer.rb:12`; `… Node#@next` for a chain
+    # @return [String] such as `Archive#@recent`, `Array[3]`, `block at mailer.rb:12`, `value of Thread`; `… Node#@next`
+    #   if holders behind it are left out
     def to_s
-      label = "#{'… ' if repeated?}#{name || class_name}"
+      "#{'… ' if repeated?}#{text}"
+    end
+
+    # Without the sign of a chain.
+    # @api private
+    def text
+      label = name || class_name
       label = "#{label} at #{at}" if at
       case edge
       when nil, "" then label
       when /\A@@?/ then "#{label}##{edge}"
       when /\A(?:\[|::|\.)/ then "#{label}#{edge}"
+      when /\A[a-z ]+\z/ then part? ? "#{edge} of #{label}" : "#{label} (#{edge})"
       else "#{label} (#{edge.delete_prefix('(').delete_suffix(')')})"
       end
+    end
+
+    private
+
+    # Whether it is an object of Ruby with parts that have names: the value of a Thread.
+    def part?
+      type == "DATA" && !%w[Proc (proc)].include?(class_name)
     end
   end
 
@@ -145,7 +171,7 @@ module Memintro
 
     # @return [String] such as `17.5 MiB retained (40 bytes of its own): Hash, held by Cache::STORE`
     def to_s
-      what = name ? "#{class_name.downcase} #{name}" : class_name
+      what = %w[Class Module].include?(class_name) && name ? "#{class_name.downcase} #{name}" : name || class_name
       what = "#{what} at #{at}" if at
       sizes = Units.bytes(bytes)
       sizes = "#{Units.bytes(retained_bytes)} retained (#{sizes} of its own)" if retained_bytes
@@ -158,7 +184,7 @@ module Memintro
     include ValueObject
 
     # Names of the figures, in the order of {#to_h}.
-    ATTRIBUTES = %i[objects bytes holders root root_edge].freeze
+    ATTRIBUTES = %i[objects bytes holders root root_edge shortened left_out].freeze
 
     # @return [Integer] how many objects are held so
     attr_reader :objects
@@ -170,10 +196,13 @@ module Memintro
     attr_reader :root
     # @return [String, nil] how the root holds the last holder: `$name`, `C address registered (libfoo.so+0x12f0)`
     attr_reader :root_edge
+    # @return [Integer] holders that are left out: of a chain, or of the middle of a long way
+    attr_reader :left_out
 
     # @api private
     # @param row [Hash{String => Object}] of the tool's answer
     def initialize(row)
+      @left_out = row["left_out"].to_i
       @objects = row["objects"] || 1
       @bytes = row["bytes"]
       @holders = List.new(Array(row["path"]).map { |step| Holder.new(step) })
@@ -181,6 +210,13 @@ module Memintro
       @root_edge = row["root_edge"]&.to_s.freeze
       freeze
     end
+
+    # @return [Boolean] whether holders are left out
+    def shortened? = left_out.positive?
+
+    # The name without question mark, as {#to_h} has it.
+    # @api private
+    alias shortened shortened?
 
     # @return [Boolean] whether the object is held so only because somebody asks
     # @api private
@@ -191,12 +227,25 @@ module Memintro
     # @return [String] such as `Array[] ← Archive#@recent ← main (local archive at main.rb:3) ← root vm`
     def to_s
       edge = root_edge && root_edge != "(internal)" ? " (#{root_edge})" : ""
-      [*holders.map(&:to_s), "root #{root}#{edge}"].join(" ← ")
+      runs = holders.slice_when { |one, other| one.text != other.text || gap?(one) || gap?(other) }
+      [*runs.map { |run| folded(run) }, "root #{root}#{edge}"].join(" ← ")
     end
 
     # @return [String] one line
     def inspect
       "#<#{self.class} #{Units.count(objects)}: #{self}>"
+    end
+
+    private
+
+    def gap?(holder)
+      holder.repeated? && !holder.alike?
+    end
+
+    # Holders of the same kind in a row, as one.
+    def folded(run)
+      count = run.size + run.sum(&:left_out)
+      count == 1 || gap?(run.first) ? run.first.to_s : "#{run.first.text}, #{Units.count(count)} times"
     end
   end
 
@@ -205,18 +254,28 @@ module Memintro
     include ValueObject
 
     # Names of the figures, in the order of {#to_h}.
-    ATTRIBUTES = %i[sentence objects bytes unreachable groups more_groups notes pause_ms].freeze
+    ATTRIBUTES = %i[sentence objects bytes unreachable unreachable_bytes by groups more_groups other_ways
+                    more_other_ways notes pause_ms].freeze
+    # What ways may be ranked by.
+    BY = %i[bytes objects].freeze
 
     # @return [String] what the first group says
     attr_reader :sentence
     # @return [Integer] objects that were asked for, and what they take
     attr_reader :objects, :bytes
-    # @return [Integer] those that nothing holds: garbage that is not collected yet
-    attr_reader :unreachable
-    # @return [List<HeldPath>] most objects first
+    # @return [Integer] those that nothing holds, and their bytes: garbage that is not collected yet
+    attr_reader :unreachable, :unreachable_bytes
+    # @return [Symbol] what the groups are ranked by: `:bytes` or `:objects`
+    attr_reader :by
+    # @return [List<HeldPath>] most bytes or objects first; last those of what the VM itself always has
     attr_reader :groups
     # @return [Integer] groups that are left out
     attr_reader :more_groups
+    # @return [List<HeldPath>] ways that would still hold objects of the first group without its way; three at most.
+    #   They begin where that way fans out: at its objects, or at what only one of them hangs on
+    attr_reader :other_ways
+    # @return [Integer] those that are left out
+    attr_reader :more_other_ways
     # @return [Array<String>] what limits the answer
     attr_reader :notes
     # @return [Float, nil] milliseconds for which Ruby stood still
@@ -230,8 +289,13 @@ module Memintro
       @objects = answer["matched"].to_i
       @bytes = answer["matched_bytes"].to_i
       @unreachable = answer["unreachable"].to_i
-      @groups = List.new(Array(answer["groups"]).map { |row| HeldPath.new(row) })
+      @unreachable_bytes = answer["unreachable_bytes"].to_i
+      @by = (answer["by"] || BY.first).to_sym
+      @groups, @other_ways = %w[groups other_ways].map do |name|
+        List.new(Array(answer[name]).map { |row| HeldPath.new(row) })
+      end
       @more_groups = answer["more_groups"].to_i
+      @more_other_ways = answer["more_other_ways"].to_i
       @notes = Array(answer["notes"]).map { |note| note.to_s.freeze }.freeze
       @pause_ms = pause_ms
       @text = answer["text"].to_s.freeze

@@ -25,11 +25,13 @@ module Memintro
     # must fit.
     #
     # @param of [Class, String, Array, nil] a class or its name: its objects, without those of classes below it; or an
-    #   Array of objects
+    #   Array of objects. A name may be any that {Memintro.histogram}, {Memintro.internals} or an answer has:
+    #   `"imemo_callinfo"`, `"(singleton class)"`
     # @param site [String, nil] the line that made them, such as `"mailer.rb:12"`, or a file. Needs
     #   `Memintro.start(objects: true)`
     # @param older_than_gcs [Integer, nil] only those that outlived so many collections. Needs the same
     # @param top [Integer] groups
+    # @param by [Symbol] `:bytes` or `:objects`: which ways come first
     # @param seconds [Integer] after which it is given up
     # @yieldparam objects [Integer] read so far, some times a second
     # @return [Holders]
@@ -39,10 +41,11 @@ module Memintro
     # @example
     #   puts Memintro.holders(Message)
     #   puts Memintro.holders(site: "mailer.rb:12", older_than_gcs: 3)
-    def holders(of = nil, site: nil, older_than_gcs: nil, top: 10, seconds: 600, &progress)
+    def holders(of = nil, site: nil, older_than_gcs: nil, top: 10, by: :bytes, seconds: 600, &progress)
       MainRactor.only
       Loader.need(:HeapCopy, :Holders)
       Arguments.count(:top, top, least: 1, most: 1000)
+      by = Arguments.choice(:by, by, Holders::BY)
       births = births(site, older_than_gcs)
       if of.nil? && births.empty?
         raise ArgumentError, "give a class, an Array of objects, site: or older_than_gcs:"
@@ -50,28 +53,31 @@ module Memintro
 
       untracked do
         chosen = [*(selection(of) unless of.nil?), *births]
-        options = ["--top=#{top}", "--with-text"]
+        options = ["--top=#{top}", "--by=#{by}", "--with-text"]
         Holders.new(*ask_tool("holders", chosen, seconds, *options, births: births.any?, &progress))
       end
     end
 
     # Lists the objects that keep most memory alive: their class, what they retain, their own bytes, and their way to a
-    # root. An object that another one of the list retains is in it, too.
+    # root. An object that another one of the list retains is in it, too. What is always there, such as classes,
+    # modules, threads that live and the VM's own objects, is left out unless it is asked for.
     #
     # @param count [Integer] objects
-    # @param by [Symbol] `:retained_bytes`, or `:bytes`: their own
+    # @param by [Symbol] `:retained_bytes`, or `:bytes`: their own. The latter leaves nothing out
+    # @param all [Boolean] whether to list what is always there, too
     # @param seconds [Integer] after which it is given up
     # @return [List<LargeObject>] without memintro itself
     # @raise [HeapDumpError, RactorError]
     # @example
     #   puts Memintro.largest(3)   # 17.5 MiB retained (40 bytes of its own): Hash, held by Cache::STORE
-    def largest(count = 10, by: :retained_bytes, seconds: 600)
+    def largest(count = 10, by: :retained_bytes, all: false, seconds: 600)
       MainRactor.only
       Loader.need(:HeapCopy, :LargeObject)
       Arguments.count(:count, count, least: 1, most: 100_000)
       by = Arguments.choice(:by, by, %i[retained_bytes bytes])
+      all = Arguments.flag(:all, all) ? ["--all"] : []
       untracked do
-        answer, = ask_tool("top", [], seconds, "--top=#{count + OWN_OBJECTS}", "--by=#{by}")
+        answer, = ask_tool("top", [], seconds, "--top=#{count + OWN_OBJECTS}", "--by=#{by}", *all)
         List.new(Array(answer["rows"]).map { |row| LargeObject.new(row) }.reject(&:own?).first(count))
       end
     end

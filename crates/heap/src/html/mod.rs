@@ -2,10 +2,11 @@
 //! of classes, a search. The script and the style stand beside this file; the page's Content-Security-Policy names their
 //! hashes, so that nothing else in the page can run.
 
-use crate::answer::{Answer, commas, counted, human, percent};
+use crate::answer::{Answer, commas, counted, human};
 use crate::dominators::Dominators;
 use crate::graph::Graph;
 use crate::intern::{harmless, shown};
+use crate::lasting::{self, is_always_there};
 use crate::lists::retained_by_class;
 use crate::options::Options;
 use crate::output;
@@ -51,15 +52,10 @@ pub fn write(graph: &mut Graph, options: &Options, file: &str) -> Result<Answer,
         return Err("no root leads to any object".to_string());
     }
     let chosen = most_retaining(&tree);
-    let first = chosen.get(1).copied().unwrap_or(0);
-    let object = tree.order[first as usize];
-    let sentence = format!(
-        "{} retains most: {}, {} of the heap; held by {}",
-        short(graph, object),
-        human(tree.retained[first as usize]),
-        percent(tree.retained[first as usize], total),
-        ways.text(graph, object)
-    );
+    // The page has all; the sentence tells of the largest that is not always there.
+    let is_other = |number: &&u32| !is_always_there(graph, ways.tree(), tree.order[**number as usize]);
+    let first = chosen.iter().skip(1).find(is_other).or(chosen.get(1)).copied().unwrap_or(0);
+    let sentence = lasting::sentence(graph, &ways, &tree, first, total);
     let data = data(graph, &tree, ways, &chosen, (&sentence, file, total));
     let page = filled(file, &data);
     match &options.output {

@@ -8,6 +8,7 @@
 
 mod classes;
 mod closures;
+mod data;
 pub(crate) mod finalizers;
 mod layout;
 mod memory;
@@ -76,7 +77,7 @@ pub(crate) fn for_each_edge(object: VALUE, visit: &mut dyn FnMut(VALUE, EdgeName
         slot::T_ARRAY => objects::array(object, visit),
         slot::T_CLASS | slot::T_MODULE | slot::T_ICLASS => classes::edges(layout, object, visit),
         slot::T_IMEMO => closures::imemo(layout, object, visit),
-        slot::T_DATA => data(layout, object, visit),
+        slot::T_DATA => data_object(layout, object, visit),
         _ => objects::others(layout, object, visit),
     }
     if object.has(slot::HAS_GENERIC_VARIABLES)
@@ -89,17 +90,17 @@ pub(crate) fn for_each_edge(object: VALUE, visit: &mut dyn FnMut(VALUE, EdgeName
     }
 }
 
-fn data(layout: &layout::Layout, object: Object, visit: Visit<'_>) {
+fn data_object(layout: &layout::Layout, object: Object, visit: Visit<'_>) {
     match memory::type_name(object) {
         b"proc" => closures::of_proc(layout, object, visit),
         b"binding" => closures::binding(layout, object, visit),
         b"method" => closures::method(object, visit),
         b"VM/thread" => threads::thread(layout, object, visit),
         b"fiber" => threads::fiber(layout, object, visit),
-        b"enumerator" => closures::first_word(object, b"receiver", visit),
         b"iseq" => closures::first_word(object, b"code", visit),
         _ => {}
     }
+    data::parts(layout, object, visit);
 }
 
 /// What only memintro's own frames hold, because it was asked. A list of objects, some of them more than once, as often
@@ -168,6 +169,12 @@ pub(crate) fn place_of(object: VALUE) -> Option<Place<'static>> {
     }
 }
 
+/// The object whose singleton class this is.
+pub(super) fn object_of_singleton(class: VALUE) -> Option<Object> {
+    // SAFETY: the caller gives an object of the heap.
+    classes::object_of_singleton(layout::get()?, unsafe { Object::read(class as usize) })
+}
+
 /// The name of a root's reference: `$name`, `local bus at main.rb:30`. `category` as Ruby calls it.
 pub(crate) fn for_each_root_edge(category: &[u8], visit: &mut dyn FnMut(VALUE, EdgeName<'_>)) {
     roots::edges(category, visit);
@@ -176,6 +183,7 @@ pub(crate) fn for_each_root_edge(category: &[u8], visit: &mut dyn FnMut(VALUE, E
 /// Looks up what the functions above need, before the copy is made; under the GVL, may allocate and raise nothing.
 pub(crate) fn prepare() {
     layout::prepare();
+    data::prepare();
     roots::prepare();
     finalizers::prepare();
 }

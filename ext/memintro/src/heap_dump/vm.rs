@@ -2,7 +2,7 @@
 //!
 //! | function | 3.1 | 3.3 | 3.4 | without it |
 //! |---|---|---|---|---|
-//! | `rb_objspace_reachable_objects_from`, `…_from_root`, `rb_obj_gc_flags`, `rb_obj_memsize_of`, `rb_imemo_name`, `rb_class_get_superclass`, `rb_class_real`, `rb_mod_name`, `rb_hash_size_num`, `rb_id2str`, `rb_sym2str` | yes | yes | yes | no dump |
+//! | `rb_objspace_reachable_objects_from`, `…_from_root`, `rb_obj_gc_flags`, `rb_obj_memsize_of`, `rb_imemo_name`, `rb_class_get_superclass`, `rb_class_real`, `rb_mod_name`, `rb_hash_size_num`, `rb_id2str`, `rb_sym2str`, `rb_objspace_internal_object_p` | yes | yes | yes | no dump |
 //! | `rb_shape_obj_too_complex` | no shapes | yes | yes | no `too_complex_shape` |
 //!
 //! None of them allocates or raises when called as here. `rb_objspace_reachable_objects_from` calls the mark functions
@@ -23,7 +23,7 @@ pub(super) type OnReference = unsafe extern "C" fn(VALUE, *mut c_void);
 pub(super) type OnRoot = unsafe extern "C" fn(*const c_char, VALUE, *mut c_void);
 type OfValue = unsafe extern "C" fn(VALUE) -> VALUE;
 
-const NEEDED: [&CStr; 11] = [
+const NEEDED: [&CStr; 12] = [
     c"rb_objspace_reachable_objects_from",
     c"rb_objspace_reachable_objects_from_root",
     c"rb_obj_gc_flags",
@@ -35,6 +35,7 @@ const NEEDED: [&CStr; 11] = [
     c"rb_hash_size_num",
     c"rb_id2str",
     c"rb_sym2str",
+    c"rb_objspace_internal_object_p",
 ];
 
 #[derive(Clone, Copy)]
@@ -43,6 +44,7 @@ pub(super) struct Functions {
     pub(super) roots: unsafe extern "C" fn(OnRoot, *mut c_void),
     pub(super) gc_flags: unsafe extern "C" fn(VALUE, *mut ID, usize) -> usize,
     pub(super) memsize: unsafe extern "C" fn(VALUE) -> usize,
+    pub(super) is_internal: unsafe extern "C" fn(VALUE) -> c_int,
     pub(super) imemo_name: unsafe extern "C" fn(c_int) -> *const c_char,
     pub(super) superclass: OfValue,
     pub(super) real_class: OfValue,
@@ -93,6 +95,7 @@ fn functions() -> Option<Functions> {
             roots: look_up!(NEEDED[1], unsafe extern "C" fn(OnRoot, *mut c_void))?,
             gc_flags: look_up!(NEEDED[2], unsafe extern "C" fn(VALUE, *mut ID, usize) -> usize)?,
             memsize: look_up!(NEEDED[3], unsafe extern "C" fn(VALUE) -> usize)?,
+            is_internal: look_up!(NEEDED[11], unsafe extern "C" fn(VALUE) -> c_int)?,
             imemo_name: look_up!(NEEDED[4], unsafe extern "C" fn(c_int) -> *const c_char)?,
             superclass: look_up!(NEEDED[5], OfValue)?,
             real_class: look_up!(NEEDED[6], OfValue)?,

@@ -21,22 +21,37 @@ pub(super) fn edges(layout: &Layout, class: Object, visit: Visit<'_>) {
     constants(layout, class, visit);
     if class.kind() == slot::T_ICLASS {
         visit(class.word(1) as VALUE, EdgeName::Text(b"module"));
-    } else if layout.main_ractor {
-        // Ruby refuses to read variables of classes outside of the main Ractor.
-        objects::variables(layout, class, visit);
-    }
-    if let Some(singleton_of) = layout.functions.singleton_of
-        && class.kind() == slot::T_CLASS
-        && class.has(slot::SINGLETON)
-    {
-        // SAFETY: a singleton class of the heap; reads a word.
-        visit(unsafe { singleton_of(class.value()) }, EdgeName::Text(b"object of the singleton class"));
+    } else {
+        if let Some(of) = object_of_singleton(layout, class) {
+            visit(of.value(), EdgeName::Text(b"object of the singleton class"));
+        }
+        if layout.main_ractor {
+            // Ruby refuses to read variables of classes outside of the main Ractor.
+            objects::variables(layout, class, visit);
+        }
     }
     each_child(layout, class, &mut |child| {
         if child.kind() == slot::T_IMEMO {
             visit(child.value(), EdgeName::Text(b"cache of methods"));
         }
     });
+}
+
+/// The object whose singleton class this is, if it is one.
+pub(super) fn object_of_singleton(layout: &Layout, class: Object) -> Option<Object> {
+    if class.kind() != slot::T_CLASS || !class.has(slot::SINGLETON) {
+        return None;
+    }
+    // SAFETY: a singleton class of the heap: reads a word or, before 3.2, a variable.
+    let of = unsafe {
+        match layout.functions.singleton_of {
+            Some(singleton_of) => singleton_of(class.value()),
+            None if layout.main_ractor => (layout.functions.variable)(class.value(), layout.of_singleton),
+            None => return None,
+        }
+    };
+    // SAFETY: what the class refers to.
+    is_address(of as usize).then(|| unsafe { Object::read(of as usize) })
 }
 
 fn methods(layout: &Layout, class: Object, visit: Visit<'_>) {

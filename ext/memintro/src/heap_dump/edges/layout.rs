@@ -103,6 +103,8 @@ pub(super) struct Layout {
     pub(super) functions: Functions,
     /// The name under which a Struct's class has its members.
     pub(super) members: ID,
+    /// The name under which a singleton class has its object, before 3.2.
+    pub(super) of_singleton: ID,
     /// The least serial number of a name that is no operator.
     pub(super) first_serial: usize,
     /// Whether the first copy was made by the main Ractor.
@@ -186,6 +188,7 @@ fn find() -> Option<Layout> {
     let mut layout = Layout {
         functions,
         members: intern("__members__"),
+        of_singleton: intern("__attached__"),
         first_serial,
         main_ractor: is_main_ractor(&ruby),
         constants: None,

@@ -15,6 +15,8 @@ const T_MATCH: usize = 0x0d;
 const T_COMPLEX: usize = 0x0e;
 const T_RATIONAL: usize = 0x0f;
 const CONTINUE: c_int = 0;
+/// Of an Array, the word with the one whose elements it has.
+const SHARED_ARRAY: usize = 3;
 /// Words of a slot that may hold a reference.
 const LAST_WORD: usize = 4;
 
@@ -65,7 +67,7 @@ pub(super) fn hash(layout: &Layout, object: Object, visit: Visit<'_>) {
 
 pub(super) fn array(object: Object, visit: Visit<'_>) {
     if object.has(slot::SHARED) && !object.has(slot::EMBEDDED) {
-        visit(object.word(LAST_WORD) as VALUE, EdgeName::Text(b"shared array"));
+        visit(object.word(SHARED_ARRAY) as VALUE, EdgeName::Text(b"shared array"));
         return;
     }
     for (index, element) in elements(object).iter().enumerate() {

@@ -304,6 +304,7 @@ fn of_context(layout: &Layout, context: usize, visit: Visit<'_>) {
     // SAFETY: a context of a thread or fiber, which has no stack if it has ended.
     unsafe {
         values(layout, threads, context, visit);
+        super::data::exception_of(context, visit);
         if let Some(stack) = Stack::of(context, threads.stride) {
             frames(layout, stack, super::layout::has_asked(context), visit);
         }
@@ -334,7 +335,12 @@ pub(super) fn asks(layout: &Layout, object: VALUE) -> bool {
 
 pub(super) fn thread(layout: &Layout, object: Object, visit: Visit<'_>) {
     if let Some(threads) = &layout.threads {
-        of_context(layout, context_of_thread(threads, object), visit);
+        let context = context_of_thread(threads, object);
+        // SAFETY: a context of a thread, or 0.
+        if unsafe { Stack::of(context, threads.stride) }.is_none() {
+            super::data::value_of_thread(object, visit);
+        }
+        of_context(layout, context, visit);
     }
 }
 

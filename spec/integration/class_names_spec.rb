@@ -1,0 +1,21 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "tmpdir"
+
+# Names on the screen are names that can be asked for.
+RSpec.describe "names of classes", :vm do
+  it "can all be asked for, whatever printed them" do
+    Dir.mktmpdir do |folder|
+      found = run_ruby("class_names.rb", File.join(folder, "a.ndjson")).must_succeed.json
+      expect(found[:refused]).to eq([])
+      expect(found[:names]).to include(
+        "Plain", "Within::Part", "Class", "Module", "(anonymous class < Struct)", "#<Class>::Below",
+        "(singleton class)", "(hidden singleton class)", "(included module)", "(hidden T_ARRAY)",
+        "imemo_iseq", "imemo_ment", "Thread", "STRING"
+      )
+      expect(found[:names].size).to be > 60
+      expect(found[:live].values).to all(be_positive)
+    end
+  end
+end
