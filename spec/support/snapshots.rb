@@ -15,13 +15,11 @@ module Snapshots
 
   # seconds: after the first. sites: { name => [live bytes, live blocks] }, with objects [.., bytes of slots, objects].
   # Lists: { name => [count, bytes] }.
-  def snapshot(seconds = 0, rss: 50 * 2**20, gc: {}, sites: {}, left_out: 0, process: {}, made_meanwhile: nil,
-               **lists)
+  def snapshot(seconds = 0, rss: 50 * 2**20, gc: {}, sites: {}, left_out: 0, process: {}, **lists)
     Memintro::Snapshot.new(
       time: Time.utc(2026, 11, 22, 12).to_f + seconds, monotonic_s: 1000.0 + seconds,
       memory: { rss_bytes: rss, peak_rss_bytes: 60 * 2**20 }, cgroup: nil, gc: GC_STAT.merge(gc), gc_heaps: nil,
       sites: call_sites(sites, left_out, process), parts: lists.keys, missing: {},
-      made_meanwhile: made_meanwhile,
       **lists.to_h { |name, list| [name, name == :iseqs ? iseqs(list) : rows(list)] }
     )
   end

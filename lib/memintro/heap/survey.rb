@@ -28,7 +28,8 @@ module Memintro
     end, "#{Paths::LIB}/puma/plugin/memintro.rb"].uniq.each(&:freeze).freeze
     private_constant :MANY_OBJECTS, :PATIENCE_SECONDS, :HARMLESS, :NAP_SECONDS
 
-    # @param parts [Array<Symbol>] of {PARTS}; with `:old` types and classes have old objects only
+    # @param parts [Array<Symbol>] of {PARTS}; with `:old` types and classes have old objects only,
+    #   with `:outlived` types, classes and internals those that the last collection has marked
     # @param counters [Hash{Symbol => Integer}] what `GC.stat` said: it says so again when the last page has been seen
     # @return [Native::HeapSurvey] after the whole walk
     # @raise [RactorError, BusyError, UnknownRubyError]

@@ -74,15 +74,14 @@ module Memintro
       #
       # @param wanted [Array<Symbol>] see {check}
       # @param strict [Boolean] see {take}
-      # @param settles [Boolean] collect garbage first, and count the objects that are made from then on
+      # @param settles [Boolean] collect garbage first, and count only objects that outlive it
       # @return [Native::Text]
       def self.json(wanted, strict:, settles: false)
-        made = settle if settles
+        GC.start if settles
         data = light(wanted, strict)
         totals, process = CallSites.head
         sites = Native::Sites.take(most_sites(wanted), Memintro.default_figure, nil)
-        survey = survey_heap(wanted, data, strict) || Native::HeapSurvey.new([], [])
-        data[:made_meanwhile] = GC.stat(:total_allocated_objects) - made if made
+        survey = survey_heap(wanted, data, strict, (:outlived if settles)) || Native::HeapSurvey.new([], [])
         head = { memintro_snapshot: LAYOUT, version: CallSites::LAYOUT,
                  **data, time: time(data[:time]).strftime("%FT%T.%3NZ"), process: process.merge!(identity),
                  totals: totals.to_h, call_sites_left_out: sites.left_out }
@@ -90,13 +89,6 @@ module Memintro
       ensure
         [sites, survey].compact.each(&:clear)
       end
-
-      # @return [Integer] how many objects had ever been made when the collection had ended
-      def self.settle
-        GC.start
-        GC.stat(:total_allocated_objects)
-      end
-      private_class_method :settle
 
       # @param seconds [Float]
       # @return [Time] in whole milliseconds, as files have them: what is loaded again equals what was saved
@@ -133,7 +125,7 @@ module Memintro
       # Keys of the file before its lists.
       def self.ordered(head)
         keys = %i[memintro_snapshot version time monotonic_s parts missing process memory account account_private
-                  made_meanwhile cgroup gc gc_heaps totals call_sites_left_out]
+                  cgroup gc gc_heaps totals call_sites_left_out]
         head.slice(*keys)
       end
       private_class_method :ordered
@@ -144,13 +136,13 @@ module Memintro
       private_class_method :most_sites
 
       # @return [Native::HeapSurvey, nil] nil: no part needs one, or there is none
-      def self.survey_heap(wanted, data, strict)
+      def self.survey_heap(wanted, data, strict, only = nil)
         parts = (HeapSurvey::PARTS & wanted).select do |part|
           attempt(part, data[:missing], strict) { Native::HeapSurvey.check(part) || true }
         end
         return if parts.empty?
 
-        HeapSurvey.take(parts, data[:gc])
+        HeapSurvey.take([*parts, *only], data[:gc])
       rescue Memintro::Error => e
         raise if strict
 

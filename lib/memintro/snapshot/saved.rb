@@ -138,7 +138,7 @@ module Memintro
         sites.process[:mode] = sites.process[:mode]&.to_sym
         { time: time(found["time"]), monotonic_s: found["monotonic_s"], sites: sites,
           memory: symbols(found["memory"]), account: symbols(found["account"]),
-          account_private: symbols(found["account_private"]), made_meanwhile: found["made_meanwhile"],
+          account_private: symbols(found["account_private"]),
           cgroup: symbols(found["cgroup"]), gc: symbols(found["gc"]),
           gc_heaps: found["gc_heaps"]&.to_h { |pool, stat| [Integer(pool), symbols(stat)] },
           parts: found["parts"].map(&:to_sym), missing: symbols(found["missing"] || {}),

@@ -59,7 +59,7 @@ module Memintro
       # Keys that a snapshot may lack.
       REST = {
         "missing" => { nil => :text }, "account" => { nil => :integer },
-        "account_private" => { nil => :integer }, "made_meanwhile" => :integer,
+        "account_private" => { nil => :integer },
         "cgroup" => { "path" => :text?, nil => :integer? },
         "gc_heaps" => { nil => { nil => :counter } }, "types" => ROWS, "classes" => ROWS, "internals" => ROWS,
         "iseqs" => { "count" => :integer, "bytes" => :integer, "paths" => ROWS, "locations" => ROWS },

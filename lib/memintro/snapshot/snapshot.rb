@@ -29,8 +29,8 @@ module Memintro
     class Row < HeapRow; end
 
     # What can be read by name: all that {#to_h} has, in its order.
-    ATTRIBUTES = %i[time monotonic_s parts missing process memory account account_private made_meanwhile cgroup gc
-                    gc_heaps totals call_sites_left_out call_sites types classes internals iseqs occupancy].freeze
+    ATTRIBUTES = %i[time monotonic_s parts missing process memory account account_private cgroup gc gc_heaps totals
+                    call_sites_left_out call_sites types classes internals iseqs occupancy].freeze
     # Most bytes of {#inspect}, for a process of any size: rbtrace sends it back in one datagram.
     INSPECTED_BYTES = 2048
     # Rows of each list that {#inspect} shows.
@@ -52,9 +52,6 @@ module Memintro
     # @return [Hash{Symbol => Integer}, nil] of {account}, what is in pages that no other process has; nil where that is
     #   not known
     attr_reader :account_private
-    # @return [Integer, nil] objects that were made since the collection before this snapshot, while it was taken: they
-    #   are in its lists, garbage or not; nil if no collection came before
-    attr_reader :made_meanwhile
     # @return [Hash, nil] the control group's limit and usage; nil without one
     attr_reader :cgroup
     # @return [Hash{Symbol => Integer}] all of `GC.stat`
@@ -109,7 +106,6 @@ module Memintro
       @occupancy = data[:occupancy]&.transform_values { |item| item.is_a?(Array) ? List.new(item) : item }
       @account = data[:account].freeze
       @account_private = data[:account_private].freeze
-      @made_meanwhile = data[:made_meanwhile]
       @parts = data[:parts]
       @missing = data[:missing]
       [@process, @memory, @cgroup, @gc, @gc_heaps, @iseqs, @occupancy, @parts, @missing].each(&:freeze)
@@ -159,7 +155,7 @@ module Memintro
       Memintro.untracked do
         { time: time.strftime("%FT%T.%3NZ"), monotonic_s: monotonic_s, parts: parts, missing: missing,
           process: process, memory: memory, account: account, account_private: account_private,
-          made_meanwhile: made_meanwhile, cgroup: cgroup, gc: gc, gc_heaps: gc_heaps,
+          cgroup: cgroup, gc: gc, gc_heaps: gc_heaps,
           totals: @sites.totals.to_h, call_sites_left_out: call_sites_left_out, call_sites: call_sites.map(&:saved),
           types: types&.map(&:to_h), classes: classes&.map(&:to_h), internals: internals&.map(&:to_h),
           iseqs: iseqs && Parts.plain(iseqs.transform_values { |item| item.is_a?(Array) ? item.map(&:to_h) : item }),

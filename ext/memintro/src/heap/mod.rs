@@ -15,6 +15,7 @@ mod greatest;
 mod intern;
 pub(crate) mod iseqs;
 pub(crate) mod objects;
+mod outlived;
 pub(crate) mod pages;
 mod slot;
 pub(crate) mod survey;

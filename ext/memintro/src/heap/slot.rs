@@ -67,6 +67,11 @@ impl Slot {
         self.flags & PROMOTED == PROMOTED
     }
 
+    /// Whether its age in the slot is not zero. From 3.3 on, only old objects have one there.
+    pub(super) fn has_age(self) -> bool {
+        self.flags & PROMOTED != 0
+    }
+
     #[inline]
     pub(super) fn is_iseq(self) -> bool {
         self.flags & KIND_BITS == ISEQ_BITS

@@ -19,6 +19,7 @@ use super::functions::{self, Functions};
 use super::greatest;
 use super::intern::{AddressHasher, ByAddress, Texts};
 use super::iseqs;
+use super::outlived::Outlived;
 use super::pages::Pages;
 use super::slot::{self, Slot, T_IMEMO, T_NONE};
 use super::walk::{self, Page, Trouble};
@@ -31,6 +32,8 @@ pub(crate) struct Wanted {
     pub(crate) iseqs: bool,
     pub(crate) internals: bool,
     pub(crate) occupancy: bool,
+    /// Of types, classes and internals only objects that have outlived the last collection.
+    pub(crate) outlived: bool,
     /// Of types and classes only old objects, which have outlived some collections: garbage that nobody has collected
     /// yet is mostly young.
     pub(crate) old: bool,
@@ -110,6 +113,7 @@ fn is_own_class(name: &[u8]) -> bool {
 pub(crate) struct HeapSurvey {
     wanted: Wanted,
     own: Files,
+    outlived: Option<Outlived>,
     /// Pages that are not read yet; none before they have been listed.
     left: Option<HashSet<usize, BuildHasherDefault<AddressHasher>>>,
     labels: Option<Labels>,
@@ -133,6 +137,7 @@ impl HeapSurvey {
         Ok(Self {
             wanted,
             own,
+            outlived: if wanted.outlived { Outlived::new() } else { None },
             left: None,
             // Without these functions only the parts that need no class can be read.
             labels: Labels::new().ok(),
@@ -167,6 +172,9 @@ impl HeapSurvey {
             labels.forget_addresses();
         }
         self.texts.forget_addresses();
+        if let Some(outlived) = &mut self.outlived {
+            outlived.begin();
+        }
         let asked = Instant::now();
         let mut reading = None;
         let mut broken_off = false;
@@ -206,8 +214,10 @@ impl HeapSurvey {
     }
 
     fn see_objects(&mut self, vm: &Functions, page: Page) {
-        let old = self.wanted.old;
-        for slot in page.slots().filter(|slot| slot.kind() != T_NONE && (!old || slot.is_old())) {
+        let (old, outlived) = (self.wanted.old, self.outlived);
+        let is_wanted =
+            |slot: &Slot| (!old || slot.is_old()) && outlived.is_none_or(|outlived| outlived.has(*slot));
+        for slot in page.slots().filter(|slot| slot.kind() != T_NONE && is_wanted(slot)) {
             if slot.kind() == T_IMEMO
                 && let Some(labels) = &mut self.labels
                 && let Some(label) = labels.of_plain(vm, slot)
@@ -244,7 +254,9 @@ impl HeapSurvey {
 
     fn see_internals(&mut self, vm: &Functions, page: Page) {
         let mut buffer = std::mem::take(&mut self.buffer);
-        for slot in page.select(&mut buffer, |slot| slot.kind() == T_IMEMO) {
+        let outlived = self.outlived;
+        let is_wanted = |slot: Slot| outlived.is_none_or(|outlived| outlived.has(slot));
+        for slot in page.select(&mut buffer, |slot| slot.kind() == T_IMEMO && is_wanted(slot)) {
             if self.is_own_iseq(vm, *slot) {
                 continue;
             }

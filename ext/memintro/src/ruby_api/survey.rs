@@ -50,6 +50,7 @@ fn with(part: &str, mut wanted: Wanted) -> Wanted {
         "iseqs" => wanted.iseqs = true,
         "internals" => wanted.internals = true,
         "occupancy" => wanted.occupancy = true,
+        "outlived" => wanted.outlived = true,
         "old" => wanted.old = true,
         _ => {}
     }

@@ -1,16 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "../../support/names"
-require_relative "../../support/units"
 
 module Memintro
   class Diff
     # Notes about what limits the comparison of two snapshots.
     class Notes
-      # Objects that a look itself makes are fewer.
-      LEAST_MADE = 10_000
-      private_constant :LEAST_MADE
-
       # @param earlier [Snapshot]
       # @param later [Snapshot]
       def initialize(earlier, later)
@@ -20,7 +15,7 @@ module Memintro
 
       # @return [Array<String>]
       def list
-        [*processes, *versions, *order, *tracking, *sampled, *garbage, *parts]
+        [*processes, *versions, *order, *tracking, *sampled, *parts]
       end
 
       private
@@ -60,15 +55,6 @@ module Memintro
 
         "Malloc was sampled: figures with ~ are estimates, and after ± stands the standard error. A growth of less " \
           "than two of these means nothing; where blocks stayed, that of the growth is an upper bound."
-      end
-
-      # Objects that are made after the collection of a look are in its lists, whether they are garbage or not.
-      def garbage
-        made = @later.made_meanwhile
-        return if made.nil? || made < LEAST_MADE || @later.classes.nil?
-
-        "#{Units.counted(made, 'object')} were made between the later snapshot's collection and its end. They count " \
-          "as growth, garbage or not: a growth of no more objects than that may be garbage alone."
       end
 
       def one_sided?

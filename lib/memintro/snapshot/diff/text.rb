@@ -116,15 +116,7 @@ module Memintro
         return text if count.zero?
         return "#{text}, though there are #{change.count_growth_text.delete('-')} fewer" if count.negative?
 
-        "#{text} in #{change.count_growth_text.delete('+')}#{doubt(change)}"
-      end
-
-      # Objects that were made while the process was looked at may be garbage.
-      def doubt(change)
-        made = @diff.later.made_meanwhile.to_i
-        return "" unless change.name == TotalsByKind::NAMES[:classes] && change.count_growth.to_i.between?(1, made)
-
-        " (no more than the #{Units.count(made)} that were made while it looked: maybe garbage alone)"
+        "#{text} in #{change.count_growth_text.delete('+')}"
       end
 
       def place(section, spread)
