@@ -17,6 +17,10 @@ module Memintro
     # allocator only blocks that are tracked in full mode are judged. docs/leaks.md says what counts as a pointer, and
     # what a verdict does not mean.
     #
+    # The first sentences are about what weighs most: what leaked; what came while memintro tracked and is still there, by the
+    # Ruby objects that own it; and garbage of which Ruby does not know the size. So a copy more is made before garbage is
+    # collected where memintro tracks.
+    #
     # @param gc [Boolean] collect garbage first. Otherwise a block that only garbage points to counts as held
     # @param confirm [Boolean] where another thread may have run, search a second copy 20 ms later, and call leaked only
     #   what is so in both: what a thread held in a register at one instant is not in the copy
@@ -36,8 +40,9 @@ module Memintro
       flags.each { |name, value| Arguments.flag(name, value) }
       Arguments.count(:seconds, seconds, least: 1, most: 600)
       untracked do
+        before = Leaks::Reading.before(seconds: seconds) if gc
         GC.start if gc
-        Leaks::Reading.take(first_words: first_words, confirm: confirm, seconds: seconds)
+        Leaks::Reading.take(first_words: first_words, confirm: confirm, seconds: seconds, before: before, collected: gc)
       end
     end
   end

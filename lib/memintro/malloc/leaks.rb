@@ -21,7 +21,7 @@ module Memintro
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[leaked_blocks leaked_bytes indirectly_leaked_blocks indirectly_leaked_bytes undecided_blocks
                     undecided_bytes scanned_blocks scanned_bytes free_bytes allocator basis mode copies searched_bytes
-                    search_ms pause_ms verdict notes groups].freeze
+                    search_ms pause_ms garbage_collected verdict notes owners groups].freeze
     # What a block can be found to be.
     VERDICTS = %i[leaked indirectly_leaked undecided anchored free_but_kept].freeze
     # The first member of its JSON.
@@ -30,6 +30,9 @@ module Memintro
     LAYOUT = 1
     # The list among the figures.
     LISTED = :groups
+    # Classes of owners that {#summary} shows.
+    MOST_OWNERS = 5
+    private_constant :MOST_OWNERS
 
     # @return [Integer] blocks that nothing points to. Of blocks that point to one another in a circle, one
     attr_reader :leaked_blocks
@@ -64,10 +67,14 @@ module Memintro
     attr_reader :search_ms
     # @return [Float] milliseconds for which Ruby stood still, without the collection before
     attr_reader :pause_ms
-    # @return [Array<String>] sentences: what leaks most, and what to do about it
+    # @return [Boolean, nil] whether garbage was collected before; nil: a core file was searched
+    attr_reader :garbage_collected
+    # @return [Array<String>] sentences: what weighs most, and what to do about it
     attr_reader :verdict
     # @return [Array<String>] what could not be read
     attr_reader :notes
+    # @return [Array<Owner>] Ruby objects that own blocks, by class, those with most bytes first; of a core file none
+    attr_reader :owners
     # @return [List<Group>] leaked ones first, the largest first; then the others in the order of {VERDICTS}
     attr_reader :groups
 
@@ -77,19 +84,22 @@ module Memintro
     # @raise [LeaksError]
     def self.of_hash(hash)
       groups = Array(hash["groups"]).map { |row| Group.of_hash(row) }
+      owners = Array(hash["owners"]).map { |row| Owner.of_hash(row) }
       figures = ATTRIBUTES.to_h { |name| [name, hash[name.to_s]] }
       %i[allocator basis mode].each { |name| figures[name] = figures[name].to_s.to_sym }
-      new(**figures, notes: Array(hash["notes"]).map(&:to_s), groups: groups,
+      new(**figures, notes: Array(hash["notes"]).map(&:to_s), groups: groups, owners: owners,
                      verdict: hash["verdict"] && Array(hash["verdict"]).map(&:to_s))
     rescue TypeError, NoMethodError, ArgumentError
       raise LeaksError, "this is no answer of memintro about leaks"
     end
 
     # @api private
-    def initialize(groups:, notes:, verdict: nil, **figures)
+    def initialize(groups:, notes:, owners: [], garbage_collected: nil, verdict: nil, **figures)
       @groups = List.new(groups)
       @notes = notes.freeze
-      (ATTRIBUTES - %i[groups notes verdict]).each { |name| instance_variable_set(:"@#{name}", figures.fetch(name)) }
+      @owners = owners.freeze
+      @garbage_collected = garbage_collected
+      figures.slice(*ATTRIBUTES).each { |name, value| instance_variable_set(:"@#{name}", value) }
       @verdict = (verdict || Verdict.of(self)).freeze
       freeze
     end
@@ -99,17 +109,32 @@ module Memintro
       leaked_blocks.positive?
     end
 
+    # @return [Hash{Symbol => Object}] all figures, with rows as hashes
+    def to_h
+      super.merge(owners: owners.map(&:to_h))
+    end
+
+    # @return [Boolean] whether what leaked is no more than what most programs lose at their start
+    def little?
+      leaked_bytes + indirectly_leaked_bytes < Verdict::LITTLE
+    end
+
     # @param top [Integer, nil] groups of each verdict; nil: all
-    # @return [String] a line for each call site and size
+    # @return [String] what owns most of what is held, and a line for each call site and size. What leaked comes first, unless
+    #   it is little
     def summary(top: 20)
-      VERDICTS.flat_map do |verdict|
-        rows = groups.select { |group| group.verdict == verdict }
-        shown = top ? rows.first(top) : rows
-        rest = rows.drop(shown.size)
-        more = "#{Units.count(rest.sum(&:count))} more blocks in #{Units.counted(rest.size, 'group')}, " \
-               "#{Units.bytes(rest.sum(&:bytes))}"
-        [*shown.map(&:to_s), *(more unless rest.empty?)]
-      end.join("\n")
+      [*weighty_owners.map(&:to_s), *by_weight.flat_map { |verdict| lines(verdict, top) }].join("\n")
+    end
+
+    # @return [Array<Owner>] those of which a reader should know
+    def weighty_owners
+      owners.select { |owner| owner.bytes >= Verdict::LITTLE && (owner.silent? || owner.tracked_bytes >= Verdict::LITTLE) }
+            .first(MOST_OWNERS)
+    end
+
+    # @return [Array<Symbol>] the verdicts in the order in which they are shown
+    def by_weight
+      little? ? %i[anchored leaked indirectly_leaked undecided free_but_kept] : VERDICTS
     end
 
     # @return [String] the sentences, and the groups
@@ -123,8 +148,21 @@ module Memintro
     def inspect
       "#<#{self.class} #{verdict.first}>"
     end
+
+    private
+
+    def lines(verdict, top)
+      # Of what is held, what came while memintro tracked.
+      rows = groups.select { |group| group.verdict == verdict }.partition { |group| group.site || !group.held_by }.flatten
+      shown = top ? rows.first(top) : rows
+      rest = rows.drop(shown.size)
+      more = "#{Units.count(rest.sum(&:count))} more blocks in #{Units.counted(rest.size, 'group')}, " \
+             "#{Units.bytes(rest.sum(&:bytes))}"
+      [*shown.map(&:to_s), *(more unless rest.empty?)]
+    end
   end
 end
 
 require_relative "leaks/group"
+require_relative "leaks/owner"
 require_relative "leaks/verdict"

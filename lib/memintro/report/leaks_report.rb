@@ -43,7 +43,7 @@ module Memintro
     private
 
     def chosen(top)
-      Leaks::VERDICTS.flat_map do |verdict|
+      @leaks.by_weight.flat_map do |verdict|
         rows = @leaks.groups.select { |group| group.verdict == verdict }
         top ? rows.first(top) : rows
       end

@@ -5,16 +5,19 @@ use memintro_analysis::leaks::groups::each_run;
 use memintro_analysis::leaks::nodes::{Content, NO_SITE, NOBODY, Node, Nodes, State};
 
 use super::child::Plan;
-use super::roots::kinds;
+use super::roots::{T_DATA, kinds};
 use crate::account::HeapPage;
 use crate::account::answer::Answer;
 use crate::account::frozen::read;
 use crate::copy::own_memory::slice;
+use crate::heap::Vm;
 
 /// Groups that are written of each verdict; the others are summed up.
 const MOST_GROUPS: usize = 1000;
 /// Call sites of blocks that something holds, those with most bytes.
-const MOST_ANCHORED: usize = 50;
+const MOST_ANCHORED: usize = 200;
+/// Classes of objects that hold blocks, those with most bytes.
+const MOST_OWNERS: usize = 100;
 /// First words of a block that are looked at.
 const FIRST_WORDS: usize = 4;
 
@@ -53,7 +56,11 @@ pub(super) fn write(plan: &Plan<'_>, nodes: &Nodes<'_>, answer: &mut Answer<'_>)
     }
     let chosen =
         choose(list, numbers, |node| node.state == State::Reached && node.content != Content::Nothing)?;
-    write_held(list, chosen, answer)
+    write_held(list, chosen, answer)?;
+    let chosen = choose(list, numbers, |node| {
+        node.state == State::Reached && node.content != Content::Nothing && node.kind == kinds::OBJECT
+    })?;
+    write_owners(plan, list, chosen, answer)
 }
 
 fn choose<'a>(
@@ -232,6 +239,61 @@ fn write_held(list: &[Node], numbers: &mut [u32], answer: &mut Answer<'_>) -> Op
     }
     answer.add("anchored_all", &[blocks, bytes].map(Word::Number));
     Some(())
+}
+
+/// Objects of one class that hold blocks.
+#[derive(Clone, Copy, Default)]
+struct Owners {
+    class: usize,
+    objects: u64,
+    blocks: u64,
+    bytes: u64,
+    /// Those that have blocks of a C extension, of which it tells Ruby little or nothing.
+    silent: u64,
+}
+
+/// By class, those that hold most bytes first.
+fn write_owners(plan: &Plan<'_>, list: &[Node], numbers: &mut [u32], answer: &mut Answer<'_>) -> Option<()> {
+    let all = slice::<Owners>(numbers.len())?;
+    let mut used = 0;
+    each_run(
+        numbers,
+        list,
+        |node| (label(node), node.root),
+        |(class, slot), run| {
+            let nodes = run.iter().filter_map(|number| list.get(*number as usize));
+            let bytes: u64 = nodes.map(|node| node.bytes as u64).sum();
+            let is_new = used == 0 || all.get(used - 1).is_none_or(|owners| owners.class != class);
+            used += usize::from(is_new);
+            if let Some(owners) = all.get_mut(used - 1) {
+                owners.class = class;
+                owners.objects += 1;
+                owners.blocks += run.len() as u64;
+                owners.bytes += bytes;
+                owners.silent += u64::from(is_silent(plan, slot, bytes));
+            }
+        },
+    );
+    let all = all.get_mut(..used)?;
+    all.sort_unstable_by_key(|owners| (std::cmp::Reverse(owners.bytes), owners.class));
+    for owners in all.iter().take(MOST_OWNERS) {
+        let numbers = [owners.class as u64, owners.objects, owners.blocks, owners.bytes, owners.silent];
+        answer.add("owner", &numbers.map(Word::Number));
+    }
+    Some(())
+}
+
+/// Whether this is an object of an extension that tells Ruby less than a quarter of these bytes.
+fn is_silent(plan: &Plan<'_>, slot: usize, bytes: u64) -> bool {
+    /// Less is not worth asking.
+    const LEAST: u64 = 256;
+    let pages = plan.pages;
+    let page = pages.get(pages.partition_point(|page| page.end <= slot)).filter(|page| page.start <= slot);
+    let Some((page, vm)) = page.zip(Vm::get()).filter(|_| bytes >= LEAST) else { return false };
+    let is_data = page
+        .identity(slot)
+        .is_some_and(|(kind, _, class)| kind == T_DATA && !plan.machinery.has(slot, kind, class));
+    is_data && vm.object(slot, page.stride as u64).owned < bytes / 4
 }
 
 /// Where the block is; what kind of word each is, and for an address of a module, the address: never what it holds.

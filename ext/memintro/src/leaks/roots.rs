@@ -50,7 +50,8 @@ pub(super) const CALLER: usize = 1 << 22;
 
 /// The stack of a function that the kernel has interrupted reaches so far below its pointer.
 const RED_ZONE: usize = 128;
-const T_DATA: usize = 0x0c;
+/// An object of a C extension, or of Ruby's own code.
+pub(super) const T_DATA: usize = 0x0c;
 const T_IMEMO: usize = 0x1a;
 /// An object that awaits its finalizer.
 const T_ZOMBIE: usize = 0x1d;
@@ -274,7 +275,8 @@ impl Machinery {
         }
     }
 
-    fn has(&self, slot: usize, kind: usize, class: usize) -> bool {
+    /// Whether this object is one of them.
+    pub(super) fn has(&self, slot: usize, kind: usize, class: usize) -> bool {
         // SAFETY: a slot that holds an object.
         kind == T_DATA
             && (self.classes.contains(&class) || unsafe { read(slot + TYPE_OF_DATA) } == self.thread_type)

@@ -9,6 +9,8 @@ module Memintro
     # What holds blocks of a call site, by the numbers in which the frozen copy says it.
     # @api private
     class Holder
+      # The kind of a Ruby object.
+      OBJECT = 3
       # In place of a thread's number (ext/memintro/src/leaks/roots.rs).
       CALLER = 1 << 22
       # Objects that wait to be finalized, among the types of the VM's own.
@@ -44,7 +46,7 @@ module Memintro
         case @kind
         when 1 then "a static, #{Native.address_name(@label) || 'of a module that is gone'}"
         when 2 then stack
-        when 3 then Holder.objects(@roots, owner)
+        when OBJECT then Holder.objects(@roots, owner)
         when 4 then "an internal object of Ruby"
         when 5 then "memory that was mapped past malloc"
         when 6 then Verdict::UNTRACKED
@@ -66,7 +68,7 @@ module Memintro
       private
 
       def owner
-        return unless @kind == 3
+        return unless @kind == OBJECT
 
         @owner ||= Native.class_name_at(@label)
       end

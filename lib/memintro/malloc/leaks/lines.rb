@@ -13,7 +13,7 @@ module Memintro
         "sampled" => 1,
         "glibc" => 1, "busy" => 1, "broken" => 1, "arena" => 8, "tcache" => 4, "fast" => 3, "mmapped" => 3,
         "chunks" => 1, "given_up" => 1, "searched" => 2, "scanned" => 2, "group" => 9, "words" => 9, "verdict" => 4,
-        "anchored" => 11, "anchored_all" => 2, "stage" => 1, "lost" => 1
+        "anchored" => 11, "anchored_all" => 2, "owner" => 5, "stage" => 1, "lost" => 1
       }.freeze
       # Words after whose numbers a name follows.
       NAMED = %w[broken].freeze

@@ -6,6 +6,7 @@ require_relative "../../support/paths"
 require_relative "../../support/units"
 require_relative "holder"
 require_relative "lines"
+require_relative "ownership"
 
 module Memintro
   class Leaks
@@ -21,20 +22,42 @@ module Memintro
       # What malloc's own sums may differ by: the host allocates a little between them and its copy.
       SLACK = 256 << 10
       NO_SITE = (2**32) - 1
+      # Call sites of blocks that something holds.
+      MOST_ANCHORED = 50
       # Verdicts by their numbers.
       BY_NUMBER = %i[leaked indirectly_leaked undecided].freeze
       WORDS = { 1 => "zero", 2 => "a number", 3 => "text", 4 => "a block's address", 5 => "an object",
                 6 => "an address", 7 => "other bytes" }.freeze
-      private_constant :LEAST_LOOKS, :PATIENCE, :PAUSE, :SLACK, :NO_SITE, :BY_NUMBER, :WORDS
+      private_constant :LEAST_LOOKS, :PATIENCE, :PAUSE, :SLACK, :NO_SITE, :MOST_ANCHORED, :BY_NUMBER, :WORDS
 
       # @param first_words [Boolean]
       # @param confirm [Boolean] two copies, where there are other threads
       # @param seconds [Integer] after which a copy is given up
+      # @param before [Reading, nil] of {.before}: garbage was collected since
+      # @param collected [Boolean] garbage was collected
       # @yield [Integer] the number of a call site: whether its blocks must be decided. Without a block, all must
       # @return [Leaks]
       # @raise [LeaksError]
-      def self.take(first_words:, confirm:, seconds:, &matters)
-        search(first_words: first_words, confirm: confirm, seconds: seconds, &matters).leaks
+      def self.take(first_words:, confirm:, seconds:, before: nil, collected: false, &matters)
+        found = search(first_words: first_words, confirm: confirm, seconds: seconds, &matters)
+        found.after(before).leaks(before: before, collected: collected)
+      end
+
+      # A look before garbage is collected, so that what goes with it has a name.
+      # @param seconds [Integer] after which the copy is given up
+      # @return [Reading, nil] nil: nothing is tracked, or it did not succeed
+      def self.before(seconds:)
+        allocator, = Native.allocator_figures
+        mode = Native.mode
+        return unless mode == :full || (mode == :sampled && allocator == :glibc)
+
+        LEAST_LOOKS.times do
+          found = new(allocator, mode, *Native.leaks(allocator == :glibc, false, false, seconds), [])
+          return found if found.trustworthy?
+        end
+        nil
+      rescue LeaksError
+        nil
       end
 
       # @param chunks_only [Boolean] with glibc, do without the search of followed blocks alone, which takes all else
@@ -106,7 +129,7 @@ module Memintro
 
       # Counts what an earlier look has cost as well.
       # @param former [Reading, nil]
-      # @return [self]
+      # @return [Reading] itself
       def after(former)
         if former
           @pause += former.pause
@@ -146,12 +169,15 @@ module Memintro
         unequal_sums if @in_use
       end
 
+      # @param before [Reading, nil]
+      # @param collected [Boolean] whether garbage was collected
       # @return [Leaks]
       # @raise [LeaksError]
-      def leaks
+      def leaks(before: nil, collected: false)
         refuse_unless_done
         note_troubles
-        Leaks.new(groups: [*groups, *anchored, *free], notes: @notes, allocator: @allocator, mode: @mode,
+        Leaks.new(groups: [*groups, *anchored, *free], notes: @notes, garbage_collected: collected,
+                  owners: Ownership.new(@lines, before&.lines).owners, allocator: @allocator, mode: @mode,
                   basis: chunks? ? :chunks : :tracked, copies: @copies, pause_ms: @pause.round(2),
                   searched_bytes: sum("searched"), search_ms: (sum("searched", 1) / 1e6).round(2),
                   scanned_blocks: sum("scanned"), scanned_bytes: sum("scanned", 1),
@@ -169,7 +195,7 @@ module Memintro
 
       protected
 
-      attr_reader :pause, :copies
+      attr_reader :pause, :copies, :lines
 
       private
 
@@ -282,7 +308,7 @@ module Memintro
 
       # By call site, those with most bytes, and what holds most of each.
       def anchored
-        @lines.all("anchored").map do |id, count, bytes, *holders|
+        @lines.all("anchored").first(MOST_ANCHORED).map do |id, count, bytes, *holders|
           first, second = holders.each_slice(4).map { |kind, label, held, roots| Holder.new(kind, label, held, roots) }
           Group.new(verdict: :anchored, site: name_of(id), count: count, bytes: bytes, **first.fields,
                     **(second.bytes.positive? ? second.also : {}))

@@ -2,6 +2,7 @@
 
 require_relative "../../support/names"
 require_relative "../../support/units"
+require_relative "standing"
 
 module Memintro
   class Leaks
@@ -12,12 +13,21 @@ module Memintro
       LITTLE = 64 << 10
       # What holds blocks where it is not known whether it is in use or free.
       UNTRACKED = "memory of malloc that is not tracked"
-      private_constant :LITTLE
+
+      # Other memory comes first if it weighs so many times as much as what leaked.
+      HEAVIER = 4
+      TRACK = "Track from now on to learn the lines: Memintro.start, work, and Memintro.leaks again; or memintro leaks PID " \
+              "--track 60."
+      private_constant :HEAVIER, :TRACK
 
       # @param leaks [Leaks]
-      # @return [Array<String>] sentences
+      # @return [Array<String>] sentences, those about what weighs most first
       def self.of(leaks)
-        [*found(leaks), *indirect(leaks), *undecided(leaks), *doubtful(leaks), *advice(leaks)]
+        leaked = leaks.leaked_bytes + leaks.indirectly_leaked_bytes
+        standing = Standing.parts(leaks)
+        before, after = standing.partition { |bytes,| leaks.little? || bytes > HEAVIER * leaked }
+        [*before.flat_map(&:last), *found(leaks), *indirect(leaks), *undecided(leaks), *doubtful(leaks),
+         *after.flat_map(&:last), *advice(leaks, standing.any?)]
       end
 
       def self.found(leaks)
@@ -26,6 +36,8 @@ module Memintro
           return "No block that nothing points to, among #{Units.counted(leaks.scanned_blocks, 'block')} " \
                  "(#{Units.bytes(leaks.scanned_bytes)})."
         end
+
+        return of_little(leaks) if leaks.little?
 
         from = first.site ? ", from #{Names.printable(first.site)}" : ", from a line that is not known"
         sentence = "#{first.blocks} that nothing points to#{from}."
@@ -36,6 +48,14 @@ module Memintro
                    "#{Units.noun(blocks, 'has', 'have')} nothing that points to #{Units.noun(blocks, 'it', 'them')}."]
       end
       private_class_method :found
+
+      # All in one sentence: indirectly leaked ones have one of their own.
+      def self.of_little(leaks)
+        count = leaks.leaked_blocks
+        "Little is leaked: #{Units.counted(count, 'block')} (#{Units.bytes(leaks.leaked_bytes)}) that nothing points to, as " \
+          "most programs lose at their start."
+      end
+      private_class_method :of_little
 
       def self.indirect(leaks)
         return [] unless leaks.indirectly_leaked_blocks.positive?
@@ -68,32 +88,46 @@ module Memintro
       end
       private_class_method :doubtful
 
-      def self.advice(leaks)
+      # What to do next; `known`: what weighs most has been said, with its next step.
+      def self.advice(leaks, known)
         first = leaks.groups.find { |group| group.verdict == :leaked }
-        if first.nil?
-          "If memory grows all the same, something holds it: Memintro.report(by: :growth) names the lines, " \
-            "Memintro.holders who holds objects, and Memintro.account what the rest of RSS is."
+        if first.nil? || leaks.little?
+          return [] if known
+
+          of_little_growth(first, leaks)
         elsif leaks.copies.zero?
-          of_core_file(first, leaks)
-        elsif first.site.nil?
-          "Track from now on to learn the lines: Memintro.start, work, and Memintro.leaks again; " \
-            "or memintro leaks PID --track 60."
-        elsif leaks.leaked_bytes < LITTLE
-          "That is little. Work for a while and ask again: only what grows with the work is worth a search."
-        else
+          of_core_file(first)
+        elsif first.site
           "Look at that line: what it allocates must be freed by the same library, or be kept where it can be. " \
             "Work on and ask again, to see whether it grows."
+        elsif leaks.mode == :off
+          TRACK
+        else
+          "They were allocated before tracking began. Track from the start to learn the line: memintro leaks -- CMD."
         end
       end
       private_class_method :advice
 
+      # Where what leaked does not say why memory grows.
+      def self.of_little_growth(first, leaks)
+        if leaks.copies.zero?
+          first && first.site.nil? ? of_core_file(first) : []
+        elsif leaks.mode == :off && first
+          "If memory grows: #{TRACK[0].downcase}#{TRACK[1..]}"
+        elsif first
+          "Work for a while and ask again: only what grows with the work is worth a search."
+        else
+          "If memory grows all the same, something holds it: Memintro.report(by: :growth) names the lines, " \
+            "Memintro.holders who holds objects, and Memintro.account what the rest of RSS is."
+        end
+      end
+      private_class_method :of_little_growth
+
       # That process does not work on.
-      def self.of_core_file(first, leaks)
+      def self.of_core_file(first)
         if first.site.nil?
           "This core file does not say that line. Track the next process to learn it: memintro leaks -- CMD, or " \
             "memintro leaks PID --track 60."
-        elsif leaks.leaked_bytes < LITTLE
-          "That is little: most programs lose as much at their start."
         else
           "Look at that line: what it allocates must be freed by the same library, or be kept where it can be."
         end
