@@ -11,8 +11,8 @@ RSpec.describe "the story of certificates that each client loads", :listening do
   # The program, and the end by which customers come.
   def pool(requires, first, name)
     theirs, input = IO.pipe
-    program = start_program("#{first}load #{story.dump}", File.join(socket_folder, name), requires: requires, wait: false,
-                                                                                         in: theirs)
+    file = File.join(socket_folder, name)
+    program = start_program("#{first}load #{story.dump}", file, requires: requires, wait: false, in: theirs)
     theirs.close
     [program, input]
   end
@@ -32,9 +32,9 @@ RSpec.describe "the story of certificates that each client loads", :listening do
     expect(Array.new(2) { serve(program, input) }).to eq(Array.new(2) { serve(plain, plain_input) })
 
     text = memintro("leaks", program.pid, "--track", "0.1").must_succeed.stdout
-    expect(text.lines.first).to match(/\A1\d\.\d MiB that libcrypto asked for at #{Regexp.escape(add_file)} came while it /)
-      .and end_with("and are still there: 20 objects of class OpenSSL::X509::Store own them, and their extension does " \
-                    "not tell Ruby their size.\n")
+    expect(text.lines.first).to match(/\A1\d\.\d MiB that libcrypto asked for at #{Regexp.escape(add_file)} came /)
+      .and end_with("while it tracked, and are still there: 20 objects of class OpenSSL::X509::Store own them, and " \
+                    "their extension does not tell Ruby their size.\n")
     command = "memintro holders #{program.pid} --class OpenSSL::X509::Store"
     expect(text.lines[1]).to start_with("Who holds these objects: #{command}, or Memintro.holders(")
     expect(text.lines[2]).to match(/\ALittle is leaked: |\ANo block that nothing points to/)

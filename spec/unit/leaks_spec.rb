@@ -47,11 +47,11 @@ RSpec.describe Memintro::Leaks do
 
   it "says that nothing leaks, that a line is not known, and that little is little" do
     expect(leaks([]).verdict.first).to eq("No block that nothing points to, among 28,363 blocks (4.7 MiB).")
-    unknown = leaks([group(size: 4_000, count: 20, bytes: 80_000)], leaked_blocks: 20, leaked_bytes: 80_000,
-                                                                        mode: :off)
+    lost = { leaked_blocks: 20, leaked_bytes: 80_000 }
+    unknown = leaks([group(size: 4_000, count: 20, bytes: 80_000)], **lost, mode: :off)
     expect(unknown.verdict.first).to end_with("that nothing points to, from a line that is not known.")
     expect(unknown.verdict.last).to include("memintro leaks PID --track 60")
-    tracked = leaks([group(size: 4_000, count: 20, bytes: 80_000)], leaked_blocks: 20, leaked_bytes: 80_000)
+    tracked = leaks([group(size: 4_000, count: 20, bytes: 80_000)], **lost)
     expect(tracked.verdict.last).to start_with("They were allocated before tracking began.")
     little = leaks([group(site: "a.rb:1", size: 40, count: 1, bytes: 40)], leaked_blocks: 1, leaked_bytes: 40)
     expect(little.verdict.first).to start_with("Little is leaked: 1 block (40 B) that nothing points to")

@@ -148,10 +148,10 @@ module Memintro
       PART = Kind.new("a call site and its bytes", lambda do |value|
         value.is_a?(Array) && value.size == 2 && PATH.test.call(value[0]) && COUNT.test.call(value[1])
       end)
-      LEAK_OWNER = { "class_name" => PATH, "objects" => COUNT, "blocks" => COUNT, "bytes" => COUNT,
-                     "silent_objects" => COUNT, "tracked_bytes" => COUNT, "sites" => [PART, 100].freeze,
-                     "garbage_objects" => COUNT, "garbage_bytes" => COUNT, "silent_garbage_objects" => COUNT,
-                     "garbage_sites" => [PART, 100].freeze, "library?" => PATH }.freeze
+      OWNED = %w[objects blocks bytes silent_objects tracked_objects tracked_bytes garbage_objects garbage_bytes
+                 silent_garbage_objects].freeze
+      LEAK_OWNER = { "class_name" => PATH, "sites" => [PART, 100].freeze, "garbage_sites" => [PART, 100].freeze,
+                     "library?" => PATH, **OWNED.to_h { |name| [name, COUNT] } }.freeze
       LEAK_FIGURES = %w[leaked_blocks leaked_bytes indirectly_leaked_blocks indirectly_leaked_bytes undecided_blocks
                         undecided_bytes scanned_blocks scanned_bytes copies searched_bytes].freeze
       HOLDER = { "class_name" => PATH, "name?" => PATH, "edge?" => PATH, "type" => WORD, "address" => WORD,
@@ -170,7 +170,8 @@ module Memintro
                "cpu_seconds?" => NUMBER, "cpu_share?" => NUMBER, "pause_s?" => NUMBER, "errors?" => COUNT,
                "next_look_s?" => NUMBER, "suspects?" => [PATH, 1_000].freeze,
                "last_error?" => PATH, "findings" => [FINDING, 100].freeze }.freeze
-      private_constant :DETAILS, :ACCOUNT_ROW, :LEAK_GROUP, :PART, :LEAK_OWNER, :LEAK_FIGURES, :HOLDER, :HELD_PATH, :FINDING, :HUNT
+      private_constant :DETAILS, :ACCOUNT_ROW, :LEAK_GROUP, :PART, :OWNED, :LEAK_OWNER, :LEAK_FIGURES, :HOLDER,
+                       :HELD_PATH, :FINDING, :HUNT
       private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :OBJECT_ERRORS,
                        :VARIANCE, :SITE, :PROCESS, :SITES, :FRAME, :STACK_CELL, :STACK, :STACKS, :RENDERING, :SLOT,
                        :REMARKS, :SLOTS

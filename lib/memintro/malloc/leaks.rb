@@ -84,6 +84,7 @@ module Memintro
     # @raise [LeaksError]
     def self.of_hash(hash)
       groups = Array(hash["groups"]).map { |row| Group.of_hash(row) }
+      require_relative "leaks/owner"
       owners = Array(hash["owners"]).map { |row| Owner.of_hash(row) }
       figures = ATTRIBUTES.to_h { |name| [name, hash[name.to_s]] }
       %i[allocator basis mode].each { |name| figures[name] = figures[name].to_s.to_sym }
@@ -120,16 +121,16 @@ module Memintro
     end
 
     # @param top [Integer, nil] groups of each verdict; nil: all
-    # @return [String] what owns most of what is held, and a line for each call site and size. What leaked comes first, unless
-    #   it is little
+    # @return [String] what owns most of what is held, and a line for each call site and size. What leaked comes first,
+    #   unless it is little
     def summary(top: 20)
       [*weighty_owners.map(&:to_s), *by_weight.flat_map { |verdict| lines(verdict, top) }].join("\n")
     end
 
     # @return [Array<Owner>] those of which a reader should know
     def weighty_owners
-      owners.select { |owner| owner.bytes >= Verdict::LITTLE && (owner.silent? || owner.tracked_bytes >= Verdict::LITTLE) }
-            .first(MOST_OWNERS)
+      great = owners.select { |owner| (owner.silent? ? owner.bytes : owner.tracked_bytes) >= Verdict::LITTLE }
+      great.first(MOST_OWNERS)
     end
 
     # @return [Array<Symbol>] the verdicts in the order in which they are shown
@@ -153,7 +154,8 @@ module Memintro
 
     def lines(verdict, top)
       # Of what is held, what came while memintro tracked.
-      rows = groups.select { |group| group.verdict == verdict }.partition { |group| group.site || !group.held_by }.flatten
+      rows = groups.select { |group| group.verdict == verdict }
+      rows = rows.partition(&:site).flatten if verdict == :anchored
       shown = top ? rows.first(top) : rows
       rest = rows.drop(shown.size)
       more = "#{Units.count(rest.sum(&:count))} more blocks in #{Units.counted(rest.size, 'group')}, " \
@@ -164,5 +166,4 @@ module Memintro
 end
 
 require_relative "leaks/group"
-require_relative "leaks/owner"
 require_relative "leaks/verdict"

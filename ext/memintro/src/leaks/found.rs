@@ -38,7 +38,9 @@ struct Group {
     oldest: u32,
 }
 
-pub(super) fn write(plan: &Plan<'_>, nodes: &Nodes<'_>, answer: &mut Answer<'_>) -> Option<()> {
+pub(super) fn write(plan: &Plan<'_>, nodes: &mut Nodes<'_>, answer: &mut Answer<'_>) -> Option<()> {
+    let classes = Classes::number(nodes.list)?;
+    let nodes = &*nodes;
     let list = &*nodes.list;
     let (mut count, mut bytes) = (0, 0);
     for node in list.iter().filter(|node| node.state != State::Free) {
@@ -56,11 +58,11 @@ pub(super) fn write(plan: &Plan<'_>, nodes: &Nodes<'_>, answer: &mut Answer<'_>)
     }
     let chosen =
         choose(list, numbers, |node| node.state == State::Reached && node.content != Content::Nothing)?;
-    write_held(list, chosen, answer)?;
+    write_held(list, &classes, chosen, answer)?;
     let chosen = choose(list, numbers, |node| {
         node.state == State::Reached && node.content != Content::Nothing && node.kind == kinds::OBJECT
     })?;
-    write_owners(plan, list, chosen, answer)
+    write_owners(plan, list, &classes, chosen, answer)
 }
 
 fn choose<'a>(
@@ -144,7 +146,7 @@ fn write_groups(
 #[derive(Clone, Copy, Default)]
 struct Holder {
     kind: u8,
-    /// Of an object its class, else the root.
+    /// Of an object the place of its class, else the root.
     label: usize,
     bytes: u64,
     /// How many roots of this kind and label they are.
@@ -172,17 +174,60 @@ impl HeldSite {
     }
 }
 
-/// Of an object its class.
-fn label(node: &Node) -> usize {
-    match node.kind {
-        // SAFETY: a slot that holds an object, whose second word is its class.
-        kinds::OBJECT => unsafe { read(node.root + 8) as usize },
-        _ => node.root,
+/// Classes of objects that hold blocks: each has a place. A table in which a class is looked for from the place on that its
+/// address gives.
+struct Classes {
+    places: &'static mut [usize],
+}
+
+impl Classes {
+    const MOST: usize = 1 << 18;
+
+    /// Gives each block that an object holds the place of that object's class, in place of an age, which is told of other
+    /// blocks alone.
+    fn number(list: &mut [Node]) -> Option<Self> {
+        let mut found = Self { places: slice::<usize>(Self::MOST)? };
+        let is_one = |node: &&mut Node| node.state == State::Reached && node.kind == kinds::OBJECT;
+        for node in list.iter_mut().filter(is_one) {
+            // SAFETY: a slot that holds an object, whose second word is its class; Ruby goes from one class to the next.
+            let class = unsafe { rb_sys::rb_class_real(read(node.root + 8)) } as usize;
+            node.age = found.place(class);
+        }
+        Some(found)
+    }
+
+    fn place(&mut self, class: usize) -> u32 {
+        let first = class / 8 % Self::MOST;
+        let (before, after) = self.places.split_at_mut(first);
+        let mut all = after.iter_mut().enumerate().map(|(number, place)| (number + first, place));
+        let mut rest = before.iter_mut().enumerate();
+        let is_its = |place: &usize| *place == class || *place == 0;
+        let found = all.find(|(_, place)| is_its(place)).or_else(|| rest.find(|(_, place)| is_its(place)));
+        found.map_or(0, |(number, place)| {
+            *place = class;
+            number as u32
+        })
+    }
+
+    /// What blocks are told apart by that roots of one kind hold.
+    fn label(&self, node: &Node) -> usize {
+        match node.kind {
+            kinds::OBJECT => node.age as usize,
+            _ => node.root,
+        }
+    }
+
+    /// Of an object its class, else the root.
+    fn named(&self, kind: u8, label: usize) -> u64 {
+        match kind {
+            kinds::OBJECT => self.places.get(label).copied().unwrap_or(0) as u64,
+            _ => label as u64,
+        }
     }
 }
 
 /// By call site, and what holds most bytes of each.
-fn write_held(list: &[Node], numbers: &mut [u32], answer: &mut Answer<'_>) -> Option<()> {
+fn write_held(list: &[Node], classes: &Classes, numbers: &mut [u32], answer: &mut Answer<'_>) -> Option<()> {
     let all = slice::<HeldSite>(numbers.len())?;
     let mut used = 0;
     let (mut blocks, mut bytes) = (0, 0);
@@ -191,7 +236,7 @@ fn write_held(list: &[Node], numbers: &mut [u32], answer: &mut Answer<'_>) -> Op
     each_run(
         numbers,
         list,
-        |node| (node.site, node.kind, label(node), node.root),
+        |node| (node.site, node.kind, classes.label(node), node.root),
         |(site, kind, label, _), run| {
             let nodes = run.iter().filter_map(|number| list.get(*number as usize));
             let sum: u64 = nodes.map(|node| node.bytes as u64).sum();
@@ -227,11 +272,11 @@ fn write_held(list: &[Node], numbers: &mut [u32], answer: &mut Answer<'_>) -> Op
             held.blocks,
             held.bytes,
             u64::from(first.kind),
-            first.label as u64,
+            classes.named(first.kind, first.label),
             first.bytes,
             first.roots,
             u64::from(second.kind),
-            second.label as u64,
+            classes.named(second.kind, second.label),
             second.bytes,
             second.roots,
         ];
@@ -244,25 +289,37 @@ fn write_held(list: &[Node], numbers: &mut [u32], answer: &mut Answer<'_>) -> Op
 /// Objects of one class that hold blocks.
 #[derive(Clone, Copy, Default)]
 struct Owners {
-    class: usize,
+    /// The place of the class.
+    class: u32,
     objects: u64,
     blocks: u64,
     bytes: u64,
     /// Those that have blocks of a C extension, of which it tells Ruby little or nothing.
     silent: u64,
+    /// Those of which most bytes were followed, and the bytes that were.
+    followed: u64,
+    followed_bytes: u64,
 }
 
 /// By class, those that hold most bytes first.
-fn write_owners(plan: &Plan<'_>, list: &[Node], numbers: &mut [u32], answer: &mut Answer<'_>) -> Option<()> {
+fn write_owners(
+    plan: &Plan<'_>,
+    list: &[Node],
+    classes: &Classes,
+    numbers: &mut [u32],
+    answer: &mut Answer<'_>,
+) -> Option<()> {
     let all = slice::<Owners>(numbers.len())?;
     let mut used = 0;
     each_run(
         numbers,
         list,
-        |node| (label(node), node.root),
+        |node| (node.age, node.root),
         |(class, slot), run| {
-            let nodes = run.iter().filter_map(|number| list.get(*number as usize));
-            let bytes: u64 = nodes.map(|node| node.bytes as u64).sum();
+            let nodes = || run.iter().filter_map(|number| list.get(*number as usize));
+            let bytes: u64 = nodes().map(|node| node.bytes as u64).sum();
+            let followed: u64 =
+                nodes().filter(|node| node.site != NO_SITE).map(|node| node.bytes as u64).sum();
             let is_new = used == 0 || all.get(used - 1).is_none_or(|owners| owners.class != class);
             used += usize::from(is_new);
             if let Some(owners) = all.get_mut(used - 1) {
@@ -271,13 +328,23 @@ fn write_owners(plan: &Plan<'_>, list: &[Node], numbers: &mut [u32], answer: &mu
                 owners.blocks += run.len() as u64;
                 owners.bytes += bytes;
                 owners.silent += u64::from(is_silent(plan, slot, bytes));
+                owners.followed += u64::from(followed * 2 > bytes);
+                owners.followed_bytes += followed;
             }
         },
     );
     let all = all.get_mut(..used)?;
     all.sort_unstable_by_key(|owners| (std::cmp::Reverse(owners.bytes), owners.class));
     for owners in all.iter().take(MOST_OWNERS) {
-        let numbers = [owners.class as u64, owners.objects, owners.blocks, owners.bytes, owners.silent];
+        let numbers = [
+            classes.named(kinds::OBJECT, owners.class as usize),
+            owners.objects,
+            owners.blocks,
+            owners.bytes,
+            owners.silent,
+            owners.followed,
+            owners.followed_bytes,
+        ];
         answer.add("owner", &numbers.map(Word::Number));
     }
     Some(())

@@ -2,6 +2,7 @@
 
 require_relative "../../support/names"
 require_relative "../../support/units"
+require_relative "lines"
 require_relative "verdict"
 
 module Memintro
@@ -9,8 +10,6 @@ module Memintro
     # What holds blocks of a call site, by the numbers in which the frozen copy says it.
     # @api private
     class Holder
-      # The kind of a Ruby object.
-      OBJECT = 3
       # In place of a thread's number (ext/memintro/src/leaks/roots.rs).
       CALLER = 1 << 22
       # Objects that wait to be finalized, among the types of the VM's own.
@@ -44,9 +43,9 @@ module Memintro
       # @return [String]
       def to_s
         case @kind
-        when 1 then "a static, #{Native.address_name(@label) || 'of a module that is gone'}"
+        when 1 then "a static, #{Native.address_name(@label) || 'or memory of a thread'}"
         when 2 then stack
-        when OBJECT then Holder.objects(@roots, owner)
+        when Lines::OBJECT then Holder.objects(@roots, owner)
         when 4 then "an internal object of Ruby"
         when 5 then "memory that was mapped past malloc"
         when 6 then Verdict::UNTRACKED
@@ -68,7 +67,7 @@ module Memintro
       private
 
       def owner
-        return unless @kind == OBJECT
+        return unless @kind == Lines::OBJECT
 
         @owner ||= Native.class_name_at(@label)
       end

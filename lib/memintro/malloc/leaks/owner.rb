@@ -10,8 +10,8 @@ module Memintro
       include ValueObject
 
       # Names of the figures, in the order of {#to_h}.
-      ATTRIBUTES = %i[class_name objects blocks bytes silent_objects tracked_bytes sites garbage_objects garbage_bytes
-                      silent_garbage_objects garbage_sites library].freeze
+      ATTRIBUTES = %i[class_name objects blocks bytes silent_objects tracked_objects tracked_bytes sites garbage_objects
+                      garbage_bytes silent_garbage_objects garbage_sites library].freeze
 
       # @return [String] name of the class
       attr_reader :class_name
@@ -23,6 +23,8 @@ module Memintro
       attr_reader :bytes
       # @return [Integer] objects of a C extension that tells Ruby less than a quarter of what they own
       attr_reader :silent_objects
+      # @return [Integer] objects of which most bytes were allocated while memintro tracked
+      attr_reader :tracked_objects
       # @return [Integer] bytes that were allocated while memintro tracked
       attr_reader :tracked_bytes
       # @return [Array<Array(String, Integer)>] call sites of these, and bytes of each, the largest first

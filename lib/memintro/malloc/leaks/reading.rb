@@ -4,9 +4,7 @@ require_relative "../../support/copy_end"
 require_relative "../../support/names"
 require_relative "../../support/paths"
 require_relative "../../support/units"
-require_relative "holder"
 require_relative "lines"
-require_relative "ownership"
 
 module Memintro
   class Leaks
@@ -21,41 +19,38 @@ module Memintro
       PAUSE = 0.02
       # What malloc's own sums may differ by: the host allocates a little between them and its copy.
       SLACK = 256 << 10
-      NO_SITE = (2**32) - 1
       # Call sites of blocks that something holds.
       MOST_ANCHORED = 50
       # Verdicts by their numbers.
       BY_NUMBER = %i[leaked indirectly_leaked undecided].freeze
       WORDS = { 1 => "zero", 2 => "a number", 3 => "text", 4 => "a block's address", 5 => "an object",
                 6 => "an address", 7 => "other bytes" }.freeze
-      private_constant :LEAST_LOOKS, :PATIENCE, :PAUSE, :SLACK, :NO_SITE, :MOST_ANCHORED, :BY_NUMBER, :WORDS
+      private_constant :LEAST_LOOKS, :PATIENCE, :PAUSE, :SLACK, :MOST_ANCHORED, :BY_NUMBER, :WORDS
 
       # @param first_words [Boolean]
       # @param confirm [Boolean] two copies, where there are other threads
       # @param seconds [Integer] after which a copy is given up
-      # @param before [Reading, nil] of {.before}: garbage was collected since
+      # @param before [Array, nil] of {.before}: garbage was collected since
       # @param collected [Boolean] garbage was collected
       # @yield [Integer] the number of a call site: whether its blocks must be decided. Without a block, all must
       # @return [Leaks]
       # @raise [LeaksError]
       def self.take(first_words:, confirm:, seconds:, before: nil, collected: false, &matters)
         found = search(first_words: first_words, confirm: confirm, seconds: seconds, &matters)
-        found.after(before).leaks(before: before, collected: collected)
+        earlier = before && new(*before, [])
+        found.after(earlier).leaks(before: earlier, collected: collected)
       end
 
-      # A look before garbage is collected, so that what goes with it has a name.
+      # A look before garbage is collected, so that what goes with it has a name. It is read after the search: what is
+      # allocated before that may lie on old addresses, which then hold blocks.
       # @param seconds [Integer] after which the copy is given up
-      # @return [Reading, nil] nil: nothing is tracked, or it did not succeed
+      # @return [Array, nil] nil: nothing is tracked, or it did not succeed
       def self.before(seconds:)
         allocator, = Native.allocator_figures
         mode = Native.mode
         return unless mode == :full || (mode == :sampled && allocator == :glibc)
 
-        LEAST_LOOKS.times do
-          found = new(allocator, mode, *Native.leaks(allocator == :glibc, false, false, seconds), [])
-          return found if found.trustworthy?
-        end
-        nil
+        [allocator, mode, *Native.leaks(allocator == :glibc, false, false, seconds)]
       rescue LeaksError
         nil
       end
@@ -175,9 +170,12 @@ module Memintro
       # @raise [LeaksError]
       def leaks(before: nil, collected: false)
         refuse_unless_done
+        # Loaded late, as the earlier look is read late.
+        require_relative "holder"
+        require_relative "ownership"
         note_troubles
         Leaks.new(groups: [*groups, *anchored, *free], notes: @notes, garbage_collected: collected,
-                  owners: Ownership.new(@lines, before&.lines).owners, allocator: @allocator, mode: @mode,
+                  owners: Ownership.new(@lines, (before.lines if before&.trustworthy?)).owners, allocator: @allocator, mode: @mode,
                   basis: chunks? ? :chunks : :tracked, copies: @copies, pause_ms: @pause.round(2),
                   searched_bytes: sum("searched"), search_ms: (sum("searched", 1) / 1e6).round(2),
                   scanned_blocks: sum("scanned"), scanned_bytes: sum("scanned", 1),
@@ -190,7 +188,7 @@ module Memintro
       def lost_sites
         refuse_unless_done
         rows = @lines.all("group").map { |number, id, _, count, bytes| [BY_NUMBER[number], id, count, bytes] }
-        rows.reject { |_, id,| id == NO_SITE }
+        rows.reject { |_, id,| id == Lines::NO_SITE }
       end
 
       protected
@@ -277,7 +275,7 @@ module Memintro
         @lines.all("group").each_with_index.map do |row, index|
           number, id, size, count, bytes, youngest, oldest, holder_id, holder_size = row
           verdict = BY_NUMBER.fetch(number, :undecided)
-          ages = id == NO_SITE ? {} : { youngest: youngest, oldest: oldest }
+          ages = id == Lines::NO_SITE ? {} : { youngest: youngest, oldest: oldest }
           Group.new(verdict: verdict, site: name_of(id), size: size, count: count, bytes: bytes, **ages,
                     held_by: (holder(holder_id, holder_size) if verdict == :indirectly_leaked),
                     first_words: words[index] && shown(words[index]),
@@ -327,11 +325,11 @@ module Memintro
       end
 
       def name_of(id)
-        return if id == NO_SITE
+        return if id == Lines::NO_SITE
 
         @names ||= begin
           ids = @lines.all("group").flat_map { |row| [row[1], row[7]] } + @lines.all("anchored").map(&:first)
-          Native.site_names(ids.uniq - [NO_SITE]).to_h
+          Native.site_names(ids.uniq - [Lines::NO_SITE]).to_h
         end
         name = @names[id]
         name && Names.utf8(name)

@@ -5,8 +5,8 @@ require_relative "../../support/units"
 
 module Memintro
   class Leaks
-    # What is not leaked but weighs much, in words: what came while memintro tracked and is still there, and garbage that had
-    # waited for the collector.
+    # What is not leaked but weighs much, in words: what came while memintro tracked and is still there, and garbage
+    # that had waited for the collector.
     # @api private
     module Standing
       # Less than this is not worth a sentence.
@@ -15,7 +15,11 @@ module Memintro
       UNTOLD = ["an internal object of Ruby", "an object of Ruby's VM", "memory that was mapped past malloc",
                 "code that was made at run time"].freeze
       SILENT = "their extension does not tell Ruby their size"
-      private_constant :GREAT, :UNTOLD, :SILENT
+      # Of garbage of which Ruby does not know the size.
+      GARBAGE = "Their extension does not tell Ruby their size, so Ruby collects too seldom. Free such an object " \
+                "where it is no longer needed (with a method such as destroy! or close), run GC.start, or have the " \
+                "extension tell Ruby (rb_gc_adjust_memory_usage)."
+      private_constant :GREAT, :UNTOLD, :SILENT, :GARBAGE
 
       # @param leaks [Leaks]
       # @return [Array<Array(Integer, Array<String>)>] bytes, and sentences about them, the largest first
@@ -27,18 +31,15 @@ module Memintro
 
       # Objects of that class which are there now are rather the garbage that came since then.
       def self.of_garbage(owner)
-        their = owner.garbage_objects == 1 ? "Its extension does not tell Ruby its" : "Their extension does not tell Ruby their"
-        sentences =
-          ["#{asked_for(owner.garbage_bytes, owner.garbage_sites, owner.library)} were garbage until this search had it " \
-           "collected: #{objects(owner.garbage_objects, owner.class_name)}, which nothing held, owned them.",
-           "#{their} size, so Ruby collects too seldom. Free such an object where it is no longer needed (with a method such " \
-           "as destroy! or close), run GC.start, or have the extension tell Ruby (rb_gc_adjust_memory_usage)."]
-        return [owner.garbage_bytes, sentences] if owner.bytes < GREAT
+        asked = asked_for(owner.garbage_bytes, owner.garbage_sites, owner.library)
+        first = "#{asked} were garbage until this search had it collected: " \
+                "#{objects(owner.garbage_objects, owner.class_name)}, which nothing held, owned them."
+        return [owner.garbage_bytes, [first, GARBAGE]] if owner.bytes < GREAT
 
-        sentences << "#{Units.counted(owner.objects, 'object')} of that class #{Units.noun(owner.objects, 'owns', 'own')} " \
-                     "#{Units.bytes(owner.bytes)} now. Who holds them, and how many are garbage since then: " \
-                     "#{commands(owner)}."
-        [owner.garbage_bytes + owner.bytes, sentences]
+        now = "#{Units.counted(owner.objects, 'object')} of that class #{Units.noun(owner.objects, 'owns', 'own')} " \
+              "#{Units.bytes(owner.bytes)} now. Who holds them, and how many are garbage since then: " \
+              "#{commands(owner)}."
+        [owner.garbage_bytes + owner.bytes, [first, GARBAGE, now]]
       end
       private_class_method :of_garbage
 
@@ -49,8 +50,9 @@ module Memintro
         group = without_owner(leaks)
         return of_owner(owner, leaks) if owner && (group.nil? || group.bytes <= weight(owner, leaks))
 
-        group && [group.bytes, ["#{asked_for(group.bytes, [[group.site, group.bytes]], nil)} came while it tracked, and " \
-                                "are still there; held by #{Names.printable(group.holders)}."]]
+        asked = group && asked_for(group.bytes, [[group.site, group.bytes]], nil)
+        group && [group.bytes, ["#{asked} came while it tracked, and are still there; held by " \
+                                "#{Names.printable(group.holders)}."]]
       end
       private_class_method :still_there
 
@@ -73,13 +75,14 @@ module Memintro
 
       def self.of_owner(owner, leaks)
         bytes = weight(owner, leaks)
-        silent = owner.silent? ? ", and #{owner.objects == 1 ? SILENT.gsub('their', 'its') : SILENT}" : ""
-        who = objects(owner.objects, owner.class_name)
+        count = leaks.mode == :off ? owner.objects : [owner.tracked_objects, 1].max
+        silent = owner.silent? ? ", and #{count == 1 ? SILENT.gsub('their', 'its') : SILENT}" : ""
+        who = objects(count, owner.class_name)
         first = if leaks.mode == :off
                   "#{Units.bytes(bytes)} are owned by #{who}#{silent}."
                 else
-                  "#{asked_for(bytes, owner.sites, owner.library)} came while it tracked, and are still there: #{who} " \
-                    "#{Units.noun(owner.objects, 'owns', 'own')} them#{silent}."
+                  "#{asked_for(bytes, owner.sites, owner.library)} came while it tracked, and are still there: " \
+                    "#{who} #{Units.noun(count, 'owns', 'own')} them#{silent}."
                 end
         [bytes, [first, *holders(owner, leaks)]]
       end
@@ -95,7 +98,8 @@ module Memintro
       private_class_method :holders
 
       def self.commands(owner)
-        "memintro holders #{Process.pid} --class #{owner.class_name}, or Memintro.holders(#{owner.class_name.dump})"
+        name = owner.class_name
+        "memintro holders #{Process.pid} --class #{name}, or Memintro.holders(#{name.dump})"
       end
       private_class_method :commands
 
@@ -106,7 +110,7 @@ module Memintro
 
       # The lines that have most of it.
       def self.asked_for(bytes, sites, library)
-        lines = sites.first(2).select { |_, of_it| of_it * 33 >= bytes }.map { |site,| Names.printable(site) }
+        lines = sites.first(2).select { |_, of_it| of_it * 25 >= bytes }.map { |site,| Names.printable(site) }
         return Units.bytes(bytes) if lines.empty?
 
         "#{Units.bytes(bytes)} that #{library ? "#{library} asked for" : 'were asked for'} at #{lines.join(' and ')}"

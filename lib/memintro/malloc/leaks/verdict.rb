@@ -2,7 +2,6 @@
 
 require_relative "../../support/names"
 require_relative "../../support/units"
-require_relative "standing"
 
 module Memintro
   class Leaks
@@ -16,13 +15,14 @@ module Memintro
 
       # Other memory comes first if it weighs so many times as much as what leaked.
       HEAVIER = 4
-      TRACK = "Track from now on to learn the lines: Memintro.start, work, and Memintro.leaks again; or memintro leaks PID " \
-              "--track 60."
+      TRACK = "Track from now on to learn the lines: Memintro.start, work, and Memintro.leaks again; or " \
+              "memintro leaks PID --track 60."
       private_constant :HEAVIER, :TRACK
 
       # @param leaks [Leaks]
       # @return [Array<String>] sentences, those about what weighs most first
       def self.of(leaks)
+        require_relative "standing"
         leaked = leaks.leaked_bytes + leaks.indirectly_leaked_bytes
         standing = Standing.parts(leaks)
         before, after = standing.partition { |bytes,| leaks.little? || bytes > HEAVIER * leaked }
@@ -52,8 +52,8 @@ module Memintro
       # All in one sentence: indirectly leaked ones have one of their own.
       def self.of_little(leaks)
         count = leaks.leaked_blocks
-        "Little is leaked: #{Units.counted(count, 'block')} (#{Units.bytes(leaks.leaked_bytes)}) that nothing points to, as " \
-          "most programs lose at their start."
+        "Little is leaked: #{Units.counted(count, 'block')} (#{Units.bytes(leaks.leaked_bytes)}) that nothing points " \
+          "to, as most programs lose at their start."
       end
       private_class_method :of_little
 
