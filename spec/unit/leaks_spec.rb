@@ -97,7 +97,7 @@ RSpec.describe Memintro::Leaks do
       rows = groups.map { |verdict, site| "group #{verdict} #{site} 64 5 320 0 0 4294967295 0" }
       sums = groups.map { |verdict, _| "verdict #{verdict} 1 5 320" }
       text = ["registers #{ran} #{79 * ran} #{ran}", "doubted #{doubted}", "scanned 9 900", "stage 1", *rows, *sums]
-      ["#{text.join("\n")}\n", true, 2.0, 1, nil]
+      ["#{text.join("\n")}\n", true, 2.0, 1, nil, nil]
     end
 
     def search(*looks, confirm: true, &matters)
