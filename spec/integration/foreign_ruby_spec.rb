@@ -53,6 +53,18 @@ RSpec.describe "A memintro that was compiled for another Ruby" do
     end
   end
 
+  it "lets the hook leave such a program alone, and does not where the Ruby is one of several" do
+    code = "print File.read('/proc/self/status')[/VmSize:\\s+(\\d+)/, 1]"
+    size = ->(env) { run_command(RbConfig.ruby, "-e", code, env: env).must_succeed.stdout.to_i >> 10 }
+    idle = size.call(preloaded_env(mode: "off"))
+    sizes = [nil, "9.9", "9.9,#{RUBY_VERSION[/\A\d+\.\d+/]}", "x,,.", ""].map do |rubies|
+      size.call(preloaded_env.merge("MEMINTRO_RUBIES" => rubies)) - idle
+    end
+    # In MiB of address space: what tracking reserves.
+    expect(sizes.values_at(0, 2, 4)).to all(be > 20)
+    expect(sizes.values_at(1, 3)).to all(be < 10)
+  end
+
   it "leaves a memintro of the program's own alone, whichever comes first", :aggregate_failures do
     code = "require 'memintro'; Memintro.start; x = 'a' * 70_001; print Memintro['-e:1'].live_bytes > 70_000"
     [["-I#{Subprocess::LIB}", "-e", code], ["-I#{Subprocess::LIB}", "-rmemintro", "-e", code]].each do |words|

@@ -73,7 +73,8 @@ extern "C" fn constructor() {
         Some(b"sampled") => Mode::SAMPLED,
         _ => Mode::OFF,
     };
-    if mode != Mode::OFF && (has_ruby || is_set(c"MEMINTRO_NATIVE_CHILDREN")) && !state::is_cramped() {
+    let is_wanted = if has_ruby { !is_foreign() } else { is_set(c"MEMINTRO_NATIVE_CHILDREN") };
+    if mode != Mode::OFF && is_wanted && !state::is_cramped() {
         BOOTING.store(has_ruby, Ordering::Relaxed);
         let options = StartOptions {
             mode,
@@ -94,6 +95,24 @@ extern "C" fn constructor() {
             exit::arm_child(path);
         }
     }
+}
+
+/// Whether `memintro run` has said for which Rubies there is an extension, such as `3.1,3.4`, and this is none of them: its
+/// figures would cost time, and nobody could read them.
+fn is_foreign() -> bool {
+    let version = look_up(c"ruby_api_version").cast::<[core::ffi::c_int; 3]>();
+    let Some(rubies) = variable(c"MEMINTRO_RUBIES").and_then(|value| value.to_str().ok()) else {
+        return false;
+    };
+    if version.is_null() || rubies.is_empty() {
+        return false;
+    }
+    // SAFETY: a constant of Ruby's public headers, in a module that is loaded: three numbers.
+    let [major, minor, _] = unsafe { *version };
+    let is_this = |ruby: &str| {
+        ruby.split_once('.').map(|(one, other)| (one.parse(), other.parse())) == Some((Ok(major), Ok(minor)))
+    };
+    !rubies.split(',').any(is_this)
 }
 
 fn variable(name: &CStr) -> Option<&'static CStr> {

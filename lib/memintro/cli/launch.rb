@@ -36,7 +36,7 @@ module Memintro
 
       # @return [Hash{String => String}] all of them, in front of what this process's environment has
       def variables
-        { "LD_PRELOAD" => Launch.before(hook, ENV["LD_PRELOAD"], ":"), **settings, **beginning,
+        { "LD_PRELOAD" => Launch.before(hook, ENV["LD_PRELOAD"], ":"), **settings, **beginning, **rubies,
           **library.transform_values { |folder| Launch.before(folder, ENV["RUBYLIB"], ":") },
           "RUBYOPT" => Launch.before(require_flag, ENV["RUBYOPT"], " ") }
       end
@@ -76,6 +76,12 @@ module Memintro
       def beginning
         file = settings["MEMINTRO_REPORT"]
         file.nil? || file == "-" || file.include?("%p") ? {} : { OutputOwner::SINCE => OutputOwner.now }
+      end
+
+      # @return [Hash{String => String}] for which Rubies there is an extension: the hook leaves others alone. Not for
+      #   what is written into a file, and may outlive an update.
+      def rubies
+        { "MEMINTRO_RUBIES" => Paths.rubies.join(",") }.reject { |_, text| text.empty? }
       end
 
       # @param command [Array<String>] what this process becomes; there is no parent left to stand between the command

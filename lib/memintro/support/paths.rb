@@ -46,10 +46,22 @@ module Memintro
     # @param file [String] an extension
     # @return [String, nil] the version of the other Ruby, such as "3.1.2"; nil if this one may load it
     def self.foreign(file)
-      _, version, minor = File.binread(file, NOTE_BYTES)&.match(NOTE).to_a
+      version, minor = compiled_for(file)
       version unless minor.nil? || (RUBY_ENGINE == "ruby" && minor == RUBY_VERSION[/\A\d+\.\d+/])
+    end
+
+    # @return [Array(String, String), nil] what the note says: a version of Ruby, and its first two parts
+    def self.compiled_for(file)
+      File.binread(file, NOTE_BYTES)&.match(NOTE)&.captures
     rescue SystemCallError
       nil
+    end
+    private_class_method :compiled_for
+
+    # @return [Array<String>] the versions of Ruby for which there is an extension, such as "3.1", as far as is known
+    def self.rubies
+      built = [File.join(CODE, EXTENSION), apart(EXTENSION)].compact.filter_map { |file| compiled_for(file)&.last }
+      (precompiled | built).uniq
     end
 
     # Forgets this memintro, which this Ruby cannot load: the program may bring another one, that was compiled for it.
