@@ -84,9 +84,18 @@ module Memintro
 
         prepare
         server = Server.new(name).open
-        server.run
+        run(server)
         @server = server
         server.path
+      end
+
+      # @raise [ThreadError] if the system gives no thread
+      def run(server)
+        server.run
+      rescue ThreadError
+        server.leave
+        server.abandon
+        raise
       end
 
       def prepare

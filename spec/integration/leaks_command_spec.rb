@@ -42,6 +42,21 @@ RSpec.describe "memintro leaks", :listening do
     end
   end
 
+  it "and others say before that a process with many mappings will stand still for long" do
+    program = start_program(<<~'RUBY')
+      KEPT = Array.new(6_000) { Fiber.new { Fiber.yield }.tap(&:resume) }
+      Memintro.listen
+      puts "ready"
+      sleep
+    RUBY
+    said = /\Amemintro: process #{program.pid} has 1\d,\d{3} mappings .*: it will stand still for about 0\.\d s/
+    expect(leaks(program.pid).must_succeed.stderr).to match(/#{said} in 2 parts$/)
+    commands = [["account"], %w[holders --class Fiber]]
+    told = commands.map { |command| run_memintro(*command, program.pid, env: listening_env).must_succeed.stderr }
+    expect(told).to all(match(/#{said}$/))
+    expect(leaks(start_program(LEAKING).pid).must_succeed.stderr).to eq("")
+  end
+
   it "shows the leaks of a command when it ends" do
     result = run_memintro("leaks", "--", RbConfig.ruby, "examples/leak.rb", chdir: Subprocess::ROOT).must_succeed
     expect(result.stderr.lines.first)

@@ -237,4 +237,19 @@ RSpec.describe "memintro leaks --core", :native_programs do
     expect(run_memintro("leaks", "--core", "x", "--track", "1").stderr).to include("--track needs a PID")
     expect(run_memintro("leaks", "--core", "x", "--", "true").stderr).to include("give either --core FILE or a program")
   end
+
+  it "ends without a word at SIGINT, and so does what it has started" do
+    file = File.join(@folder, "never")
+    File.mkfifo(file)
+    IO.pipe do |output, input|
+      pid = spawn(bare_env, RbConfig.ruby, Subprocess::EXE, "leaks", "--core", file, %i[out err] => input)
+      input.close
+      children = -> { Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split } }
+      Timeout.timeout(60) { sleep(0.02) while (@tools = children.call).empty? }
+      Process.kill(:INT, pid)
+      expect(Timeout.timeout(60) { Process.wait2(pid).last.exitstatus }).to eq(130)
+      expect(output.read).to eq("")
+      expect(@tools.select { |tool| File.exist?("/proc/#{tool}") }).to eq([])
+    end
+  end
 end

@@ -14,6 +14,8 @@ module Memintro
         Shows where the resident memory of a process is: Ruby's heap, what malloc has in use and what it keeps,
         stacks, files. The rows add up to RSS. PID or NAME is a process that listens (memintro ps). Of any other
         PID, only the kernel's list of mappings is shown. With a CMD, shows each of its Ruby processes when it ends.
+
+        #{LongStop::TEXT}
       TEXT
 
       private

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "inspection"
+require_relative "long_stop"
 
 module Memintro
   module CLI
@@ -8,6 +9,8 @@ module Memintro
     #
     # A subcommand makes what it shows of an answer in `report(answer, name:, pid:)`.
     class CopyInspection < Inspection
+      include LongStop
+
       # See {Inspection::FORMATS}.
       FORMATS = %w[text json html].freeze
 
@@ -47,6 +50,7 @@ module Memintro
 
       def inspect_all(listeners)
         over_all(listeners, apart: false) do |listener|
+          announce_stop(listener.pid)
           asked = client(listener, @timeout || patience)
           answer = asked.ask_json(name, arguments)
           listener.called = asked.program

@@ -18,6 +18,8 @@ module Memintro
         process stands still only while the kernel copies it: some 10 ms for each GiB. The process itself writes
         FILE, which appears when it is whole. Give a name that ends in .zst or .gz to have it compressed.
 
+        #{LongStop::TEXT}
+
         #{TARGET}
       TEXT
       # What it sends.

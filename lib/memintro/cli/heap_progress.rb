@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../heap/heap_copy"
+require_relative "long_stop"
 require_relative "../support/json_text"
 require_relative "../support/units"
 
@@ -9,9 +10,12 @@ module Memintro
     # Asks a process for what a copy of it reads in all of its heap: such an answer takes seconds, and lines with the
     # number of objects so far come before it. For subclasses of {Remote} that define `arguments_for(listener)`.
     module HeapProgress
+      include LongStop
+
       private
 
       def answer(listener)
+        announce_stop(listener.pid)
         asked = client(listener)
         rest = +"".b
         last = nil

@@ -20,6 +20,8 @@ module Memintro
         another one that an answer has: imemo_callinfo, "(singleton class)", T_HASH. What strings hold does not leave the
         process unless RAILS_ENV and the like say development or test.
 
+        #{LongStop::TEXT}
+
         #{TARGET}
       TEXT
       # What it sends.

@@ -18,6 +18,8 @@ module Memintro
         With a CMD, each of its Ruby processes tracks from its start, and is searched when it ends.
         A core FILE of a Ruby process is searched as well. It says lines and ages where memintro tracked in that
         process. If malloc was not glibc's, only blocks that were tracked are judged.
+
+        #{LongStop::TEXT}
       TEXT
       # Seconds that a copy may take.
       SECONDS = 120
@@ -77,6 +79,8 @@ module Memintro
       ensure
         Array(started).each { |listener| stop(listener) }
       end
+
+      def copies = 2
 
       def arguments
         { gc: !@no_gc, first_words: @first_words == true, seconds: SECONDS }

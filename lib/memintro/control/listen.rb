@@ -63,6 +63,9 @@ module Memintro
         load_server
         Control.start(name)
       end
+    rescue ThreadError => e
+      raise ListenError, "this process cannot listen: #{e.message}; end other threads, or raise the limit " \
+                         "(ulimit -u, pids.max of the control group), and try again"
     end
 
     def load_server

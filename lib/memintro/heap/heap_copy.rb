@@ -123,7 +123,9 @@ module Memintro
       when :tool_failed
         said = Names.lines(text).strip.delete_prefix("memintro: ")
         said.empty? ? "the tool that reads the heap ended (#{ended(number)}): its memory may have run out" : said
-      when :no_tool then "#{Paths.tool} cannot be run: #{SystemCallError.new(number).message}"
+      when :no_tool
+        more = number == Errno::EAGAIN::Errno ? ": raise the limit of processes (ulimit -u, pids.max)" : ""
+        "#{Paths.tool} cannot be run: #{SystemCallError.new(number).message}#{more}"
       when :too_late
         "the heap was not read within #{@seconds} s: give seconds: (--timeout) a larger number, or a faster disk"
       when :no_memory

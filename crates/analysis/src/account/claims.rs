@@ -105,6 +105,7 @@ impl<'a, 'b> Search<'a, 'b> {
                     _ => continue,
                 };
                 let Some((size, _)) = size_of_block(block, &word) else { continue };
+                let Some(end) = end_of_block(block, &word) else { continue };
                 if is_new {
                     let chunk = block - HEAD;
                     self.owners.set(chunk, Owner::Reached);
@@ -112,7 +113,7 @@ impl<'a, 'b> Search<'a, 'b> {
                     found.resident += self.pages.resident(chunk, chunk.saturating_add(size));
                 }
                 if let Some(place) = room.get_mut(used) {
-                    *place = (block, block + size.saturating_sub(8));
+                    *place = (block, end);
                     used += 1;
                 }
             }

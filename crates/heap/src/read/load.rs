@@ -74,11 +74,17 @@ pub fn read(source: Source, wants: Wants, sink: &mut impl Sink) -> Reading {
     let buffers = Arc::new(Mutex::new(buffers));
     let mut reading = Reading::default();
     thread::scope(|scope| {
-        for _ in 0..threads {
-            let (shared, buffers, give) = (Arc::clone(&shared), Arc::clone(&buffers), give.clone());
-            scope.spawn(move || work(&shared, &buffers, &give, wants));
-        }
+        let started = (0..threads)
+            .map_while(|_| {
+                let (shared, buffers, give) = (Arc::clone(&shared), Arc::clone(&buffers), give.clone());
+                let work = move || work(&shared, &buffers, &give, wants);
+                thread::Builder::new().spawn_scoped(scope, work).ok()
+            })
+            .count();
         drop(give);
+        if started == 0 {
+            return read_alone(&shared, wants, sink, &mut reading);
+        }
         drain(&taken, &recycle, sink, &mut reading);
         // Threads that still work end when they find nobody to give to.
         drop((taken, recycle));
@@ -89,6 +95,19 @@ pub fn read(source: Source, wants: Wants, sink: &mut impl Sink) -> Reading {
         reading.complain(problem);
     }
     reading
+}
+
+/// Where the user may have no more threads.
+fn read_alone(shared: &Mutex<Shared>, wants: Wants, sink: &mut impl Sink, reading: &mut Reading) {
+    let (mut lines, mut batch) = (Lines::default(), Batch::default());
+    while take_block(shared, &mut batch.block) {
+        batch.parse(&mut lines, wants);
+        reading.note(&batch);
+        if let Err(problem) = sink.take(&batch) {
+            return reading.complain(problem);
+        }
+        shrink(&mut batch);
+    }
 }
 
 fn work(shared: &Mutex<Shared>, buffers: &Mutex<Receiver<Batch>>, give: &SyncSender<Batch>, wants: Wants) {
@@ -127,11 +146,17 @@ pub fn fold<F: Fold>(
     let mut reading = Reading::default();
     let done = thread::scope(|scope| {
         let shared = &shared;
+        let mut folds = folds.into_iter();
+        let own = folds.next();
+        // The user may have no more threads: this one does what others do not.
         let threads: Vec<_> = folds
-            .into_iter()
-            .map(|fold| scope.spawn(move || fold_blocks(shared, fold, wants, most)))
+            .map_while(|fold| {
+                let work = move || fold_blocks(shared, fold, wants, most);
+                thread::Builder::new().spawn_scoped(scope, work).ok()
+            })
             .collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>()
+        let own = own.map(|fold| fold_blocks(shared, fold, wants, most));
+        own.into_iter().chain(threads.into_iter().filter_map(|thread| thread.join().ok())).collect::<Vec<_>>()
     });
     let mut folds = Vec::new();
     for (fold, part) in done {

@@ -47,7 +47,9 @@ pub fn run(arguments: &[OsString]) -> Result<(), String> {
     let state = State::new(target.clone(), finder.is_some());
     let (orders, taken) = mpsc::channel();
     let (tell, news) = mpsc::channel();
-    std::thread::spawn(move || worker::work(target, &finder, pace, &taken, &tell));
+    std::thread::Builder::new()
+        .spawn(move || worker::work(target, &finder, pace, &taken, &tell))
+        .map_err(|error| format!("no thread can be started that asks the process: {error}"))?;
     show(state, &orders, &news)
 }
 

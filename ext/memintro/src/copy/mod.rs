@@ -146,6 +146,20 @@ pub(crate) struct Life<const N: usize> {
     pub(crate) kept: [i32; N],
 }
 
+/// Why no copy could be made, in words.
+pub(crate) fn refusal(error: &std::io::Error) -> String {
+    let why = match error.raw_os_error() {
+        Some(libc::EAGAIN) => {
+            "no more processes are allowed: raise the limit (ulimit -u, pids.max of the control group)"
+        }
+        Some(libc::ENOMEM) => "there is no memory for it, or a limit (ulimit -v) forbids it",
+        Some(libc::EMFILE | libc::ENFILE) => "no more files may be open: raise the limit (ulimit -n)",
+        Some(libc::EPERM | libc::ENOSYS) => "a filter of system calls (seccomp) forbids it",
+        _ => return error.to_string(),
+    };
+    why.to_owned()
+}
+
 /// Makes a copy, in which `run` runs once it is harmless, and does not return.
 pub(crate) fn make<const N: usize>(life: Life<N>, run: impl FnOnce()) -> std::io::Result<Copy> {
     match split(life)? {

@@ -8,6 +8,7 @@ use super::heap::checked;
 use super::without_gvl::{wait_without_gvl, without_gvl};
 use super::{errors, native};
 use crate::account::{self, Wanted, Ways};
+use crate::copy;
 use crate::lookup::look_up;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -27,8 +28,9 @@ fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -
             ruby,
             "AccountError",
             format!(
-                "this process cannot be copied for an account of its memory ({error}); Memintro::ProcessMemory reads \
-                 figures without a copy"
+                "this process cannot be copied for an account of its memory: {}. Memintro::ProcessMemory reads figures \
+                 without a copy",
+                copy::refusal(&error)
             ),
         )
     };

@@ -9,6 +9,7 @@ use magnus::{Error, RArray, RModule, RString, Ruby, function, method, prelude::*
 use super::errors;
 use super::heap::checked;
 use super::without_gvl::{wait_without_gvl, without_gvl};
+use crate::copy;
 use crate::heap_dump::{self, Asking, Outcome, Question, Refused};
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
@@ -72,7 +73,10 @@ impl HeapAsking {
             Err(Refused::System(error)) => Err(errors::error(
                 ruby,
                 "HeapDumpError",
-                format!("this process cannot be copied, and without a copy its heap is not read: {error}"),
+                format!(
+                    "this process cannot be copied, and without a copy its heap is not read: {}",
+                    copy::refusal(&error)
+                ),
             )),
         }
     }

@@ -92,10 +92,7 @@ fn not_copied(ruby: &Ruby, why: &std::io::Error) -> Error {
     errors::error(
         ruby,
         "LeaksError",
-        format!(
-            "this process cannot be copied for a search for leaks ({why}): a limit of the process, such as ulimit -v, -n \
-             or -u, or the machine's memory forbids it"
-        ),
+        format!("this process cannot be copied for a search for leaks: {}", copy::refusal(why)),
     )
 }
 

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require "open3"
 require "shellwords"
 require_relative "../../error"
 require_relative "../../support/json_text"
 require_relative "../../support/names"
 require_relative "../../support/paths"
+require_relative "../../support/tool_call"
 require_relative "finding"
 require_relative "test_run"
 
@@ -68,7 +68,7 @@ module Memintro
       def self.parse(file)
         raise Error, "the tool that reads XML is not built: there is no #{Paths.tool}" unless File.file?(Paths.tool)
 
-        text, error, status = Open3.capture3({ "LD_PRELOAD" => nil }, Paths.tool, "valgrind-xml", file, binmode: true)
+        text, error, status = ToolCall.capture("valgrind-xml", file)
         unless status.success?
           raise Error, error.force_encoding(Encoding::UTF_8).scrub("?").strip.delete_prefix("memintro: ")
         end

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-require "open3"
 require_relative "../leaks"
 require_relative "../../support/json_text"
 require_relative "../../support/names"
 require_relative "../../support/paths"
+require_relative "../../support/tool_call"
 
 module Memintro
   class Leaks
@@ -17,8 +17,7 @@ module Memintro
       # @raise [LeaksError] if there is no verdict
       def self.search(path, first_words: false)
         flags = first_words ? ["first-words"] : []
-        text, error, status = Open3.capture3({ "LD_PRELOAD" => nil }, Paths.tool, "leaks-core", File.expand_path(path),
-                                             *flags, binmode: true)
+        text, error, status = ToolCall.capture("leaks-core", File.expand_path(path), *flags)
         raise LeaksError, said(error, status) unless status.success?
 
         answer = JsonText.parse(text.force_encoding(Encoding::UTF_8))

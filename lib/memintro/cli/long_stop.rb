@@ -1,0 +1,40 @@
+# frozen_string_literal: true
+
+require_relative "../support/units"
+
+module Memintro
+  module CLI
+    # Says before a process is copied that it will stand still for long: the kernel copies each of its mappings, and a
+    # program with many fibers or threads has tens of thousands. For commands that define `copies`.
+    module LongStop
+      # With fewer mappings it is not worth a word.
+      MANY = 10_000
+      # The kernel takes about so long to copy a mapping with a page or two of its own.
+      MICROSECONDS = 8
+      # The paragraph of the commands' help.
+      TEXT = <<~TEXT.chomp.freeze
+        While the kernel copies the process, it stands still for 10 to 100 ms for each GiB, and for 5 to 10 ms for
+        each 1,000 mappings, of which each fiber and each thread has two. Where there are 10,000 and more, this is
+        said before, on standard error.
+      TEXT
+      private_constant :MICROSECONDS
+
+      private
+
+      # @return [Integer] times that the process is copied
+      def copies = 1
+
+      # @param pid [Integer]
+      def announce_stop(pid)
+        count = File.foreach("/proc/#{pid}/maps").count
+        return if count < MANY
+
+        seconds = count * copies * MICROSECONDS / 1e6
+        $stderr.puts("memintro: process #{pid} has #{Units.count(count)} mappings (each fiber and thread has two): " \
+                     "it will stand still for about #{format('%.1f', seconds)} s#{" in #{copies} parts" if copies > 1}")
+      rescue SystemCallError
+        nil # Of somebody else's process, it is not told.
+      end
+    end
+  end
+end
