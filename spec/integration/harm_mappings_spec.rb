@@ -2,8 +2,8 @@
 
 require "spec_helper"
 
-# A process that has nearly as many mappings as the kernel allows: Ruby ends itself where it gets no more, so memintro takes none of
-# the last ones.
+# A process that has nearly as many mappings as the kernel allows: Ruby ends itself where it gets no more, so memintro
+# takes none of the last ones.
 RSpec.describe "A process with few mappings left" do
   before { skip "vm.max_map_count is high" if Integer(File.read("/proc/sys/vm/max_map_count")) > 200_000 }
 

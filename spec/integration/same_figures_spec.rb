@@ -8,15 +8,21 @@ RSpec.describe "top, account and leaks" do
     run_ruby("every_allocator.rb", extension("every_allocator.cc"), *without, **options).must_succeed.json
   end
 
+  # Whether blocks and bytes are as expected, or by so much less or more.
+  def near(figures, expected, less, more)
+    !figures.nil? && figures.zip(expected, less, more).all? { |figure, all, below, above| figure.between?(all - below, all + above) }
+  end
+
   def expect_agreement(functions, said)
     said.each do |size, by_function|
       expected = by_function.delete(:expected)
       expect(by_function.size).to eq functions
       by_function.each do |name, (top, account, leaks)|
         told = "#{name} of #{size} bytes: #{top}, #{account}, #{leaks} of #{expected}"
-        expect([top, leaks]).to eq([expected] * 2), told
+        # Ruby itself may keep a little for the line.
+        [top, leaks].each { |figures| expect(near(figures, expected, [0, 0], [3, 2_048])).to be(true), told }
         # Old pointers of Ruby's may claim a few small blocks for other rows; one of three large ones would be too many.
-        account.zip(expected) { |figure, all| expect(figure).to be_between((all * 0.98).ceil, all), told }
+        expect(near(account, expected, expected.map { |all| all / 50 }, [3, 2_048])).to be(true), told
       end
     end
   end

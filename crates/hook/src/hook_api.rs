@@ -116,6 +116,8 @@ extern "C" fn stop() -> Status {
 
 unsafe extern "C" fn set_vm(source: *const VmSource) -> Status {
     reach_down();
+    // It may have been loaded after a start.
+    in_band::find_ruby();
     // SAFETY: the caller's functions, or null.
     state::set_vm(unsafe { source.as_ref() }.copied())
 }

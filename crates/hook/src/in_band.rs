@@ -30,7 +30,7 @@ use memintro_tracker::threads::{ThreadState, bump};
 use crate::apply::{Origin, died};
 use crate::functions;
 use crate::lost;
-use crate::patch::is_all_of_libc;
+use crate::patch::{code_around, is_all_of_libc, look_up};
 use crate::real::call;
 use crate::shared::{self, ACTIVE, IN_BAND, LEAVING, TABLE, TAILS, THREADS};
 use crate::{thread, tls};
@@ -80,11 +80,30 @@ pub(crate) fn active(mode: Mode) -> u32 {
     IN_BAND
 }
 
+/// Where the code of Ruby begins and ends, or of the program that it is a part of.
+static RUBY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Finds the code of Ruby, if it is there.
+pub(crate) fn find_ruby() {
+    let code = code_around(look_up(c"ruby_xmalloc").addr()).unwrap_or_default();
+    for (limit, address) in RUBY.iter().zip([code.start, code.end]) {
+        limit.store(address as usize, Ordering::Relaxed);
+    }
+}
+
+/// Whether this address is within it.
+#[inline(always)]
+pub(crate) fn is_of_ruby(address: usize) -> bool {
+    let [start, end] = &RUBY;
+    start.load(Ordering::Relaxed) <= address && address < end.load(Ordering::Relaxed)
+}
+
 /// Whether the allocator's blocks are as glibc's.
 fn is_possible() -> bool {
     if cfg!(not(target_arch = "x86_64")) || !is_all_of_libc() || !can_read() {
         return false;
     }
+    find_ruby();
     TRIED.iter().all(|size| {
         let asked = size.saturating_add(EXTRA);
         // SAFETY: a block of the allocator's, which is given back.

@@ -15,7 +15,7 @@ use crate::in_full::{self, prefetch};
 use crate::nested::{as_one, as_one_unless_libc};
 use crate::patch;
 use crate::real::call;
-use crate::record::{allocated, freeing, sampled};
+use crate::record::{allocated, freeing, moved_to_table, sampled};
 use crate::sampling::{self, Debt};
 use crate::shared::TAILS;
 
@@ -87,12 +87,22 @@ pub(crate) mod on_debt {
 }
 
 /// How many bytes of a block may be used. Only called while some blocks have records within themselves.
-pub(crate) unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
+///
+/// Ruby, which asks for each block and only counts, is told of all but the record. Whoever else asks may go on to use all bytes, or
+/// may have resized the block past this library: it is told what the allocator says, and the record moves to the table.
+pub(crate) unsafe extern "C" fn malloc_usable_size(
+    block: Pointer,
+    b: usize,
+    c: usize,
+    d: usize,
+    caller: usize,
+) -> usize {
+    let _ = (b, c, d);
     // SAFETY: the caller's block, in both cases.
     unsafe {
         match TAILS.usable(block as usize) {
-            Some(bytes) => bytes,
-            None => call!(functions::malloc_usable_size::REAL, fn(Pointer) -> usize)(block),
+            Some(bytes) if in_band::is_of_ruby(caller) || !moved_to_table(block) => bytes,
+            _ => call!(functions::malloc_usable_size::REAL, fn(Pointer) -> usize)(block),
         }
     }
 }

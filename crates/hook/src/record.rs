@@ -274,6 +274,20 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     moving
 }
 
+/// A block's record moves to the table, so that all its bytes are the program's. `false`: it must stay, because it may be read just
+/// now, or this thread records already.
+pub(crate) extern "C" fn moved_to_table(block: *mut c_void) -> bool {
+    let Some(own) = thread::own() else { return false };
+    let Some(busy) = THREADS.enter(&own) else { return false };
+    let (address, now) = (block as usize, shared::generation());
+    // SAFETY: the caller's own block.
+    if let Some(removed) = unsafe { TAILS.claim(address, now) } {
+        put_back(Origin::of(&own), &Old::Followed(removed), address, now);
+    }
+    drop(busy);
+    true
+}
+
 /// The move is done: the old block is freed, and `new` (unless null) is another block, born here.
 #[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
 pub(crate) extern "C" fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usize, birth: Birth) {

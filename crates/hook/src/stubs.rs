@@ -53,8 +53,11 @@ macro_rules! stub_asm {
             ".cfi_startproc",
             "cmp dword ptr [rip + {active}], {in_band}",
             // Also while records leave.
-            "jae {body}",
+            "jae 2f",
             "jmp qword ptr [rip + {real}]",
+            "2:",
+            "mov r8, [rsp]",
+            "jmp {body}",
             ".cfi_endproc",
             active = sym ACTIVE, in_band = const crate::shared::IN_BAND,
             real = sym functions::malloc_usable_size::REAL, body = sym body::malloc_usable_size,

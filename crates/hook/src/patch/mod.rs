@@ -41,7 +41,7 @@ use crate::real::{Family, Function, Stub};
 use crate::shared;
 
 pub(crate) use loaded_modules::LoadedModules;
-pub(crate) use modules::{build_at, init, loads, path_of};
+pub(crate) use modules::{build_at, code_around, init, loads, path_of};
 pub(crate) use resolve::{look_up, next, resolve};
 use sweep::Direction;
 

@@ -50,6 +50,19 @@ pub(crate) fn path_of(name: &CStr) -> &[u8] {
     path.filter(|path| !path.is_empty()).unwrap_or(b"(program)")
 }
 
+/// The segment of code in which an address lies.
+pub(crate) fn code_around(address: usize) -> Option<Range<u64>> {
+    let mut found = None;
+    walk(|loaded| {
+        let is_around = |header: &&ProgramHeader| {
+            header.flags & ProgramHeader::EXECUTABLE != 0 && header.holds(loaded.base, address as u64, 1)
+        };
+        found = loaded.headers.iter().find(is_around).map(|header| header.range(loaded.base));
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    found
+}
+
 /// How often modules were loaded and unloaded; equal numbers mean equal lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
