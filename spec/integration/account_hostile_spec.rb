@@ -202,14 +202,16 @@ RSpec.describe "an account under attack", :vm, :vm_long do
 
   it "reads nothing behind a block with a mapping of its own, where nobody may read" do
     result = run_ruby(code: <<~'RUBY', requires: ["json", extension("sized_data.c"), "memintro"]).must_succeed.json
-      before = Memintro.account[:malloc_ruby_objects].bytes
+      # Of their type alone: garbage of the first account is collected at some time.
+      data = ->(one) { one[:malloc_ruby_objects].details[:types].find { |type| type[:name] == "T_DATA" }[:bytes] }
+      before = data.call(Memintro.account)
       walled = SizedData.walled
       account = Memintro.account
-      puts JSON.generate(walled: !walled.nil?, grown: account[:malloc_ruby_objects].bytes - before, verdict: account.verdict.first)
+      puts JSON.generate(walled: !walled.nil?, grown: data.call(account) - before, verdict: account.verdict.first)
     RUBY
     expect(result).to include(walled: true)
     expect(result[:verdict]).not_to include("not whole")
-    expect(result[:grown]).to be_between(300_000, 500_000)
+    expect(result[:grown]).to be_between(250_000, 400_000)
   end
 
   # A process that listens, and what then becomes of it.

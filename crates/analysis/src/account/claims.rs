@@ -423,6 +423,9 @@ mod tests {
                 word,
             );
             assert_eq!(found.blocks, 1);
+            owners.set(chunk, Owner::Native);
+            let found = Search::new(&mut owners, &pages).reach((START, START + 40), &mut [(0, 0); 4], word);
+            assert_eq!(found.blocks, 1);
         }
     }
 
