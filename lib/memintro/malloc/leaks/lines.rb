@@ -29,7 +29,7 @@ module Memintro
 
       # Which objects own blocks.
       # @return [Array(Hash, Hash)] by the class' address: objects, blocks, bytes, objects of which Ruby does not know
-      #   the size, those that were made while memintro tracked, and bytes that were; and bytes by the call site's number
+      #   the size, those that were made while memintro tracked, and bytes that were; and bytes by the site's number
       def owned
         classes = all("owner").first(MOST_CLASSES).to_h { |address, *figures| [address, figures] }
         sites = classes.transform_values { Hash.new(0) }

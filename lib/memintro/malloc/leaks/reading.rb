@@ -176,8 +176,9 @@ module Memintro
         note_troubles
         Leaks.new(groups: [*groups, *anchored, *free], notes: @notes, garbage_collected: collected,
                   owners: Ownership.new(@lines, (before.lines if before&.trustworthy?)).owners,
-                  allocator: @allocator, mode: @mode, basis: chunks? ? :chunks : :tracked, copies: @copies, pause_ms: @pause.round(2),
-                  searched_bytes: sum("searched"), search_ms: (sum("searched", 1) / 1e6).round(2),
+                  allocator: @allocator, mode: @mode, basis: chunks? ? :chunks : :tracked, copies: @copies,
+                  pause_ms: @pause.round(2), searched_bytes: sum("searched"),
+                  search_ms: (sum("searched", 1) / 1e6).round(2),
                   scanned_blocks: sum("scanned"), scanned_bytes: sum("scanned", 1),
                   free_bytes: (free_bytes if chunks?), **sums)
       end
