@@ -30,8 +30,9 @@ RSpec.describe "the story of enumerators that keep fibers", :listening do
 
     chain = 'OpeningHours#@list ← Calendars#@of (Hash) ← CALENDARS'
     holders = %w[Fiber Enumerator].map { |name| memintro("holders", listens.pid, "--class", name).must_succeed.stdout }
-    expect(holders[0].lines.first).to match(/\A1,500 of 1,50\d Fiber: Enumerator ← #{Regexp.escape(chain)}/)
-    expect(holders[1].lines.first).to match(/\A1,500 of 1,50\d Enumerator: #{Regexp.escape(chain)}/)
+    expect(holders[0].lines.first)
+      .to match(/\A1,500 of 1,50\d Fiber \(.*\): fiber of Enumerator ← #{Regexp.escape(chain)}/)
+    expect(holders[1].lines.first).to match(/\A1,500 of 1,50\d Enumerator \(.*\): #{Regexp.escape(chain)}/)
   ensure
     [input, theirs].each(&:close)
   end
