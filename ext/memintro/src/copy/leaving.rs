@@ -32,6 +32,45 @@ static ROOM: Stack = Stack(UnsafeCell::new([0; STACK]));
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 static STARTING: Mutex<()> = Mutex::new(());
 
+/// Children that were left while the thread waited for another one. It waits for these next; for what it did not see any more, the
+/// process looks when it makes its next copy.
+static LEFT: [AtomicU32; MOST_LEFT] = [const { AtomicU32::new(0) }; MOST_LEFT];
+const MOST_LEFT: usize = 64;
+
+/// Has a thread take note of the end of this child: one of its own, or the one that waits for another child. False if there can be
+/// none.
+pub(super) fn leave(child: libc::pid_t) -> bool {
+    /// The other one may just be ending.
+    const TRIES: u32 = 3;
+    (0..TRIES).any(|_| {
+        take_note(child)
+            || threads() > 0 && remember(child) && (threads() > 0 || !is_forgotten(child.cast_unsigned()))
+    })
+}
+
+/// Whether it was still left, and is not any more.
+fn is_forgotten(child: u32) -> bool {
+    LEFT.iter().any(|place| place.compare_exchange(child, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+}
+
+/// Leaves a child to the thread that waits for another one, or to [`sweep`]. False if too many are left.
+pub(super) fn remember(child: libc::pid_t) -> bool {
+    let child = child.cast_unsigned();
+    LEFT.iter().any(|place| place.compare_exchange(0, child, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+}
+
+/// Takes note of the ends of those that were left. In a fork, they are somebody else's.
+pub(super) fn sweep() {
+    for place in &LEFT {
+        let child = place.load(Ordering::Acquire);
+        let options = libc::WNOHANG | libc::__WCLONE;
+        // SAFETY: a system call that writes nothing.
+        if child != 0 && unsafe { libc::waitpid(child.cast_signed(), std::ptr::null_mut(), options) } != 0 {
+            let _ = place.compare_exchange(child, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Whether a thread of this process has this number; `None` where a filter refuses that question. In a fork none has.
 fn is_thread(number: u32) -> Option<bool> {
     // SAFETY: no signal, which only asks.
@@ -43,7 +82,7 @@ fn is_thread(number: u32) -> Option<bool> {
 }
 
 /// Has a thread take note of the end of this child. False if it cannot: one is busy, or may not be started.
-pub(super) fn take_note(child: libc::pid_t) -> bool {
+fn take_note(child: libc::pid_t) -> bool {
     const FLAGS: c_int = libc::CLONE_VM
         | libc::CLONE_FS
         | libc::CLONE_FILES
@@ -85,10 +124,15 @@ pub(crate) fn threads() -> usize {
 
 /// Runs on the thread: without `errno`, which is the caller's.
 extern "C" fn wait(child: *mut c_void) -> c_int {
-    let child = child.addr();
     let options = libc::__WCLONE.cast_unsigned() as usize;
-    while waited(child, options) == -(libc::EINTR as isize) {}
-    0
+    let mut child = child.addr();
+    loop {
+        while waited(child, options) == -(libc::EINTR as isize) {}
+        match LEFT.iter().map(|place| place.swap(0, Ordering::AcqRel)).find(|child| *child != 0) {
+            Some(next) => child = next as usize,
+            None => return 0,
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

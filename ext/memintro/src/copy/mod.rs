@@ -176,6 +176,7 @@ pub(crate) fn make<const N: usize>(life: Life<N>, run: impl FnOnce()) -> std::io
 pub(crate) fn split<const N: usize>(life: Life<N>) -> std::io::Result<Option<Copy>> {
     /// A copy that was left behind is gone after so long.
     const LEFT: Duration = Duration::from_secs(1);
+    leaving::sweep();
     let signals = Blocked::all();
     // SAFETY: a system call without arguments.
     let host = unsafe { libc::getpid() };
@@ -297,11 +298,13 @@ impl Copy {
         // Somebody may have stopped it.
         // SAFETY: our own copy, which has not been waited for.
         unsafe { libc::kill(self.pid, signal) };
-        if leaving::take_note(self.pid) {
-            self.is_gone.set(true);
-        } else {
-            self.end_by(Instant::now() + Duration::from_secs(1));
+        if !leaving::leave(self.pid)
+            && !self.end_by(Instant::now() + Duration::from_secs(1))
+            && !self.is_gone.get()
+        {
+            leaving::remember(self.pid);
         }
+        self.is_gone.set(true);
     }
 
     pub(crate) fn kill(&self) {
