@@ -10,7 +10,9 @@ RSpec.describe "top, account and leaks" do
 
   # Whether blocks and bytes are as expected, or by so much less or more.
   def near(figures, expected, less, more)
-    !figures.nil? && figures.zip(expected, less, more).all? { |figure, all, below, above| figure.between?(all - below, all + above) }
+    return false unless figures
+
+    figures.zip(expected, less, more).all? { |figure, all, below, above| figure.between?(all - below, all + above) }
   end
 
   def expect_agreement(functions, said)
