@@ -5,7 +5,9 @@ require_relative "../support/listening"
 
 # A look at a process that works meets garbage that was made since the collection with which the look began.
 RSpec.describe "a diff of a busy process", :listening do
-  it "counts what outlived the collection, and nothing that was made since" do
+  it "counts what outlived a collection, and nothing that was made since" do
+    skip "this Ruby does not tell the age of young objects" if RUBY_VERSION >= "3.3"
+
     program = start_program(<<~RUBY)
       Junk, Kept, KEPT = Class.new, Class.new, []
       # No collection but those of the looks.

@@ -29,7 +29,7 @@ module Memintro
     private_constant :MANY_OBJECTS, :PATIENCE_SECONDS, :HARMLESS, :NAP_SECONDS
 
     # @param parts [Array<Symbol>] of {PARTS}; with `:old` types and classes have old objects only,
-    #   with `:outlived` types, classes and internals those that the last collection has marked
+    #   with `:outlived` types, classes and internals those that have outlived a collection
     # @param counters [Hash{Symbol => Integer}] what `GC.stat` said: it says so again when the last page has been seen
     # @return [Native::HeapSurvey] after the whole walk
     # @raise [RactorError, BusyError, UnknownRubyError]

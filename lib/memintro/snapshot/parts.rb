@@ -74,7 +74,7 @@ module Memintro
       #
       # @param wanted [Array<Symbol>] see {check}
       # @param strict [Boolean] see {take}
-      # @param settles [Boolean] collect garbage first, and count only objects that outlive it
+      # @param settles [Boolean] collect garbage first, and count only objects that outlived one, where Ruby tells
       # @return [Native::Text]
       def self.json(wanted, strict:, settles: false)
         GC.start if settles

@@ -52,10 +52,12 @@ pub(super) fn fibers(list: &[HeapPage], frozen: &Frozen<'_>, answer: &mut Answer
             .is_some_and(|object| object.type_name == b"fiber" && has_stack(&object))
     };
     let (mut all, mut of_enumerators) = (0, 0);
-    each(list, frozen, |_, _, object| match object.type_name {
+    each(list, frozen, |_, slot, object| match object.type_name {
         b"fiber" => all += u64::from(has_stack(&object)),
-        b"enumerator" if object.data != 0 => {
-            let holds = words(object.data, ENUMERATOR_WORDS).any(|word| is_fiber(word as usize));
+        b"enumerator" => {
+            // From 3.3 on, its structure is in the slot.
+            let start = if object.data == 0 { slot + DATA_AT } else { object.data };
+            let holds = words(start, ENUMERATOR_WORDS).any(|word| is_fiber(word as usize));
             of_enumerators += u64::from(holds);
         }
         _ => {}

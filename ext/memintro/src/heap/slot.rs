@@ -68,6 +68,7 @@ impl Slot {
     }
 
     /// Whether its age in the slot is not zero. From 3.3 on, only old objects have one there.
+    #[inline]
     pub(super) fn has_age(self) -> bool {
         self.flags & PROMOTED != 0
     }

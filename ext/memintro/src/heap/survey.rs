@@ -32,7 +32,7 @@ pub(crate) struct Wanted {
     pub(crate) iseqs: bool,
     pub(crate) internals: bool,
     pub(crate) occupancy: bool,
-    /// Of types, classes and internals only objects that have outlived the last collection.
+    /// Of types, classes and internals only objects that have outlived a collection, where Ruby tells it.
     pub(crate) outlived: bool,
     /// Of types and classes only old objects, which have outlived some collections: garbage that nobody has collected
     /// yet is mostly young.
@@ -172,9 +172,6 @@ impl HeapSurvey {
             labels.forget_addresses();
         }
         self.texts.forget_addresses();
-        if let Some(outlived) = &mut self.outlived {
-            outlived.begin();
-        }
         let asked = Instant::now();
         let mut reading = None;
         let mut broken_off = false;
