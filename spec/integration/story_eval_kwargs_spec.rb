@@ -38,13 +38,15 @@ RSpec.describe "The story of evaluated formulas", :listening do
       GC.start
       lines = Memintro.top(nil).to_h { |site| [site.name, site.classes.transform_values(&:first)] }
       puts JSON.generate(lines: lines.values_at("formula:1", #{line.dump}),
-                         held: (Memintro.holders(site: "formula:1").sentence unless #{mended}))
+                         held: (Memintro.holders(site: "formula:1").sentence unless #{mended}),
+                         kind: (Memintro.holders("imemo_callinfo").groups.first.to_s unless #{mended}))
     RUBY
     counts = [0, 1].map { |at| told[:lines][at].to_h.values_at(:imemo_callcache, :imemo_callinfo).map(&:to_i) }
     next expect(counts.flatten.max).to be < 200 if mended
 
     expect([counts[0][0], counts[1][1]]).to all(be_between(2_000, 2_010))
-    expect(told[:held]).to match(/\A2,0\d\d of 2,0\d\d objects from formula:1: .*Formulas \(cache of methods\)/)
+    expect(told[:held]).to match(/\A2,0\d\d of 2,0\d\d objects from formula:1 .*: .*Formulas \(cache of methods\)/)
+    expect(told[:kind]).to include("Formulas (cache of methods)")
   end
 
   it "has the output that it has without memintro" do

@@ -119,7 +119,7 @@ fn sample(ruby: &Ruby) -> Option<usize> {
     let fiber: Value = ruby.eval("::Fiber.new { ::Fiber.yield }.tap(&:resume)").ok()?;
     // SAFETY: an object; its address is used while this function holds it.
     let structure = unsafe {
-        let object = fiber.as_raw() as u64;
+        let object = fiber.as_raw();
         if !is_fiber(object) {
             return None;
         }
