@@ -252,10 +252,9 @@ pub(super) fn objects(
 /// Objects from which all of Ruby's own structures are reached: threads, fibers, and the VM itself.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Machinery {
-    /// Which type of data a thread has, whatever its class is.
+    /// Which type of data a thread has, whatever its class is; 0: this Ruby has it at another place.
     thread_type: u64,
-    /// Classes of the others.
-    classes: [usize; 3],
+    classes: [usize; 4],
 }
 
 impl Machinery {
@@ -270,7 +269,7 @@ impl Machinery {
             };
             Self {
                 thread_type: read(rb_sys::rb_thread_current() as usize + TYPE_OF_DATA),
-                classes: [class(c"Fiber"), class(c"RubyVM"), class(c"Ractor")],
+                classes: [class(c"Thread"), class(c"Fiber"), class(c"RubyVM"), class(c"Ractor")],
             }
         }
     }
@@ -278,8 +277,9 @@ impl Machinery {
     /// Whether this object is one of them.
     pub(super) fn has(&self, slot: usize, kind: usize, class: usize) -> bool {
         // SAFETY: a slot that holds an object.
+        let data_type = || unsafe { read(slot + TYPE_OF_DATA) };
         kind == T_DATA
-            && (self.classes.contains(&class) || unsafe { read(slot + TYPE_OF_DATA) } == self.thread_type)
+            && (self.classes.contains(&class) || self.thread_type != 0 && data_type() == self.thread_type)
     }
 }
 
