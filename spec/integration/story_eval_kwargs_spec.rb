@@ -24,6 +24,7 @@ RSpec.describe "The story of evaluated formulas", :listening do
                                held_by: /\A(?:class )?Formulas \(cache of methods\)/)
     # One of both is made by the text, the other by the line that evaluates it.
     expect([finding[:site], finding[:called_from]]).to eq(["formula:1", line]).or eq([line, nil])
+    expect(finding[:sentence]).to match(/\Aimemo_call\w+, with imemo_call\w+, grows by /)
     expect(finding[:sentence]).to include("made at #{finding[:site]}", "held by ", ": internal objects of Ruby's VM")
     # 18,000 formulas a minute, and a slot of 40 bytes for each.
     expect(finding[:bytes_per_minute]).to be_within(150_000).of(18_000 * 40)

@@ -162,7 +162,8 @@ module Memintro
 
     # Of objects of the VM: the same code makes several kinds.
     def with_text
-      ", with #{also.join(', ')}," if kind == :internal_objects && also.any?
+      others = kind == :internal_objects ? also.grep(/\Aimemo_/) : []
+      ", with #{others.join(', ')}," if others.any?
     end
 
     def made_text
