@@ -14,7 +14,7 @@ RSpec.describe "who holds what Memintro.leaks calls held" do
   def expect_owned(groups)
     found = groups.find { |group| group[:site] == LINE }
     expect(found).to include(OWNED)
-    expect(found[:held_bytes]).to be_between(40 * 9_000, 40 * 12_288)
+    expect(found[:held_bytes]).to be_between(40 * 9_000, 40 * 16_400)
   end
 
   it "is the object, in each of ten processes" do
