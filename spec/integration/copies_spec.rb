@@ -40,6 +40,26 @@ RSpec.describe "copies of the process" do
     expect(result.must_succeed.json).to eq(late: [], children: 0)
   end
 
+  # Ruby interrupts a thread when a method returns, also the one that has made the copy.
+  it "are known to whoever ends them as soon as they are made" do
+    result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
+      Memintro.holders(String)
+      GC.disable
+      thrown = Array.new(3) do
+        Memintro::Native::HeapAsking.class_eval do
+          prepend(Module.new { def begin(...) = super.then { Thread.current.raise("interrupted") } })
+        end
+        Memintro.holders(String)
+      rescue RuntimeError => error
+        error.message
+      end
+      left = -> { Dir.glob("/proc/self/task/*/children").sum { |path| File.read(path).split.size } }
+      200.times { sleep(0.02) unless left.call.zero? }
+      puts JSON.generate(thrown: thrown, left: left.call)
+    RUBY
+    expect(result).to eq(thrown: ["interrupted"] * 3, left: 0)
+  end
+
   # Copies that stand still, of a program that has the guard.
   kinds.each do |kind|
     it "of #{kind} are waited for until the thread is interrupted, beside others" do

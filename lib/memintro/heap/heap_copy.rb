@@ -86,7 +86,8 @@ module Memintro
     # @return [Array] outcome, a number, what the tool said
     def once
       births = @births == :tried ? @tries < TRIES - 1 : @births
-      asking = Native::HeapAsking.begin(@arguments, head, @redact, @seconds, @skipped, Ractor.count > 1, births)
+      asking = Native::HeapAsking.new
+      asking.begin(@arguments, head, @redact, @seconds, @skipped, Ractor.count > 1, births)
       @pause_ms = asking.pause_ms.round(3)
       until (outcome = asking.wait(block_given? ? STEP : LONG_STEP))
         yield asking.progress.first if block_given?

@@ -16,8 +16,9 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     let class = native.define_class("HeapAsking", ruby.class_object())?;
     super::know_class::<HeapAsking>(ruby);
     class.undef_default_alloc_func();
-    class.define_singleton_method("begin", function!(HeapAsking::begin, 7))?;
+    class.define_singleton_method("new", function!(HeapAsking::new, 0))?;
     class.define_singleton_method("may_run", function!(HeapAsking::may_run, 1))?;
+    class.define_method("begin", method!(HeapAsking::begin, 7))?;
     class.define_method("wait", method!(HeapAsking::wait, 1))?;
     class.define_method("progress", method!(HeapAsking::progress, 0))?;
     class.define_method("answer", method!(HeapAsking::answer, 0))?;
@@ -30,10 +31,17 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 pub(super) struct HeapAsking(RefCell<Option<Asking>>);
 
 impl HeapAsking {
+    /// Without a copy. Its maker keeps it before there is one: Ruby may interrupt the thread when a method returns, and nobody would
+    /// have what it made.
+    fn new() -> Self {
+        Self(RefCell::new(None))
+    }
+
     /// Makes the copy. `arguments`: the tool's path first. `head`: JSON for the first line, with a comma before it.
     #[expect(clippy::too_many_arguments, reason = "they are those of a Ruby method")]
     fn begin(
         ruby: &Ruby,
+        this: &Self,
         arguments: RArray,
         head: RString,
         redact: bool,
@@ -41,7 +49,7 @@ impl HeapAsking {
         skipped: Vec<usize>,
         ractors: bool,
         needs_births: bool,
-    ) -> Result<Self, Error> {
+    ) -> Result<(), Error> {
         let arguments = (0..arguments.len())
             .map(|index| {
                 let text: RString = arguments.entry(index as isize)?;
@@ -58,7 +66,12 @@ impl HeapAsking {
         let head = unsafe { head.as_slice() }.to_vec();
         let question = Question { arguments, redact, seconds, skipped, ractors, head, needs_births };
         match heap_dump::begin(ruby, question) {
-            Ok(asking) => Ok(Self(RefCell::new(Some(asking)))),
+            Ok(asking) => {
+                if let Ok(mut place) = this.0.try_borrow_mut() {
+                    *place = Some(asking);
+                }
+                Ok(())
+            }
             Err(Refused::Heap(trouble)) => checked(ruby, Err(trouble)),
             Err(Refused::Raised(error)) => Err(error),
             Err(Refused::Hook(status)) => Err(errors::from_status(ruby, status)),
