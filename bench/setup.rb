@@ -47,8 +47,8 @@ module Bench
       install_packages([*workloads.map(&:package), *columns.map(&:needs)].grep(String).flat_map(&:split).uniq)
       return unless columns.any? { |column| column.needs == :memintro }
 
-      FileUtils.cp_r([File.join(ROOT, "lib"), File.join(ROOT, "exe")], scratch)
       build
+      FileUtils.cp_r([File.join(ROOT, "lib"), File.join(ROOT, "exe")], scratch)
     end
 
     # nil when all is there, else what is missing
@@ -80,12 +80,12 @@ module Bench
       end
     end
 
-    # Cargo knows by itself whether there is anything to do. The checkout keeps its own build.
+    # Cargo knows by itself whether there is anything to do.
     def build
       return unless @install
 
       announce("building memintro")
-      CargoBuild.new(profile: CargoBuild::INSTALLED_PROFILE).run(into: File.join(lib, "memintro"))
+      CargoBuild.new.run(into: File.join(ROOT, "lib", "memintro"))
     rescue CargoBuild::Failed => e
       announce("#{e.message}\nbench: memintro's columns show what was built before, if anything")
     end

@@ -24,19 +24,13 @@ class CargoBuild
   # On musl, Rust links statically by default, and then it cannot make a library that Ruby loads.
   SHARED_MUSL = "-Ctarget-feature=-crt-static"
 
-  # What users install is optimized as a whole (see Cargo.toml), which takes twice the time.
-  INSTALLED_PROFILE = "dist"
-  CHECKOUT_PROFILE = "release"
-
   attr_reader :root
 
   # @param root [String] folder that holds Cargo.toml and Cargo.lock
   # @param crates [Array<String>] those of PARTS that are built
-  # @param profile [String, nil] of Cargo.toml; nil: CHECKOUT_PROFILE in a checkout, INSTALLED_PROFILE in a gem
-  def initialize(root: File.expand_path("../..", __dir__), crates: PARTS.keys, profile: nil)
+  def initialize(root: File.expand_path("../..", __dir__), crates: PARTS.keys)
     @root = root
     @crates = crates
-    @profile = profile || (checkout? ? CHECKOUT_PROFILE : INSTALLED_PROFILE)
   end
 
   # @return [Boolean] whether this is a checkout: gems contain no specs
@@ -54,7 +48,7 @@ class CargoBuild
 
   # @return [Array<String>] the command `cargo build`, with the versions of the lock file
   def command
-    ["cargo", "build", "--locked", "--profile", @profile, "--manifest-path", File.join(root, "Cargo.toml"),
+    ["cargo", "build", "--locked", "--release", "--manifest-path", File.join(root, "Cargo.toml"),
      "--target-dir", target_folder] + @crates.flat_map { |name| ["--package", name] }
   end
 
@@ -71,7 +65,7 @@ class CargoBuild
   #
   # @return [Hash{String => String}] by the path of each file that was built: the name under which it is installed
   def products
-    folder = File.join(target_folder, *ENV["CARGO_BUILD_TARGET"], @profile)
+    folder = File.join(target_folder, *ENV["CARGO_BUILD_TARGET"], "release")
     PARTS.values_at(*@crates).to_h { |file, name| [File.join(folder, file), name] }
   end
 
