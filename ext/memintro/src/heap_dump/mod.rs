@@ -17,6 +17,7 @@ pub(crate) mod inside;
 mod names;
 mod output;
 mod second;
+mod singletons;
 mod sizes;
 mod slot;
 mod state;

@@ -322,34 +322,6 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Whose singleton class it is, and whether Ruby hides it.
-    fn singleton(&mut self, class: Object) {
-        let Some(of) = edges::object_of_singleton(class.value()) else { return };
-        // SAFETY: a class of the heap; reads words and, before 3.2, variables.
-        let hidden = unsafe { (self.vm.functions.is_internal)(class.value()) } != 0;
-        self.out.bytes(b", \"label\":\"");
-        self.out.bytes(if hidden { b"hidden " } else { b"" });
-        self.out.bytes(b"singleton class of ");
-        let is_class = matches!(of.kind(), slot::T_CLASS | slot::T_MODULE);
-        // SAFETY: classes of the heap; a name is the string that the class holds, or nil.
-        let name = unsafe {
-            let functions = &self.vm.functions;
-            let class = if is_class { of.value() } else { (functions.real_class)(of.word(1) as VALUE) };
-            if class == 0 { 0 } else { (functions.class_name)(class) }
-        };
-        // SAFETY: a string of the heap.
-        let name = if is_string(name) { unsafe { Object::read(name as usize) }.string() } else { b"" };
-        match (is_class, name.first()) {
-            (true, None) => self.out.bytes(b"a class without a name"),
-            (true, Some(_)) => {}
-            (false, None) => self.out.bytes(b"an object of a class without a name"),
-            (false, Some(first)) if b"AEIOUaeiou".contains(first) => self.out.bytes(b"an "),
-            (false, Some(_)) => self.out.bytes(b"a "),
-        }
-        self.out.inner_text(name);
-        self.out.bytes(b"\"");
-    }
-
     /// Of an object of the VM.
     fn internal(&mut self, object: Object) {
         const CALLINFO: usize = 11;
@@ -494,7 +466,7 @@ unsafe extern "C" fn on_root(category: *const c_char, to: VALUE, writer: *mut c_
     unsafe { &mut *writer.cast::<Writer<'_>>() }.root(category, to as usize);
 }
 
-fn is_string(value: VALUE) -> bool {
+pub(super) fn is_string(value: VALUE) -> bool {
     const SPECIAL: VALUE = 7;
     const NIL: VALUE = rb_sys::Qnil as VALUE;
     // SAFETY: an object, which begins with its flags.
