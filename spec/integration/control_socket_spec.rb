@@ -133,7 +133,7 @@ RSpec.describe "the control socket", :listening do
       socket.write("{\"command\":\"vitals\",\"arguments\":{\"top\":2}}\n")
       vitals = JSON.parse(socket.read(JSON.parse(socket.gets)["bytes"]))
       expect(bodies[0]).to include("name" => "web", "tracking" => false, "mode" => "off")
-      expect(bodies[1]).to eq("state" => "started", "mode" => "full", "tracking" => true)
+      expect(bodies[1]).to eq("state" => "started", "mode" => "full", "tracking" => true, "changes" => [])
       expect(vitals).to include("tracking" => true, "rss_bytes" => be > 1_000_000, "live_objects" => be > 1_000)
       expect(vitals["gc"].keys).to eq(%w[count minor major time_ms])
       socket.close

@@ -39,8 +39,10 @@ RSpec.describe "The hook's figures against a native program's own" do
     skip "valgrind is not installed" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
     # What newer ones object to besides is the truth program's own: any size for any alignment, and realloc to nothing.
     objects = Gem::Version.new(`valgrind --version`[/\d+(?:\.\d+)*/]) >= Gem::Version.new("3.22")
-    suppressions = File.join(__dir__, "../fixtures/programs/valgrind.supp")
-    tolerant = objects ? ["--suppressions=#{suppressions}", "--show-realloc-size-zero=no"] : []
+    suppressions = ["valgrind", *("valgrind_aligned" if objects)].map do |name|
+      "--suppressions=#{File.join(__dir__, "../fixtures/programs/#{name}.supp")}"
+    end
+    tolerant = [*suppressions, *("--show-realloc-size-zero=no" if objects)]
     # The search for leaks at the end goes through all that the hook has reserved: half a minute, and no finding.
     command = ["valgrind", "-q", "--leak-check=no", "--vgdb=no", *tolerant, "--error-exitcode=99",
                "--soname-synonyms=somalloc=nouserintercepts", program("truth.cc"), "5000", "4", "1"]

@@ -229,7 +229,7 @@ RSpec.describe "asking a running process", :listening do
     expect(said("start", pid)).to end_with(" tracks its allocations now (full mode)\n")
     expect(said("start", pid)).to end_with(" tracked already; nothing changed (full mode)\n")
     expect(said("start", pid, "--mode", "sampled"))
-      .to end_with(" changed the mode, and kept its figures (sampled mode)\n")
+      .to end_with(" changed the mode, and kept its figures; it finds native callers no more (sampled mode)\n")
     expect(JSON.parse(said("top", pid, "--json")).dig("process", "mode")).to eq("sampled")
   end
 

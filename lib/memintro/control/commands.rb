@@ -74,7 +74,7 @@ module Memintro
         tracking = Memintro.tracking?
         epoch = Memintro.epoch
         before = [Memintro.mode, Native.sample_bytes]
-        changeable = Memintro.changeable
+        changeable = Memintro.send(:changeable)
         # The allocations of this thread after the start belong to the answer, not to the program. Its section has begun
         # already, unless there was no hook then. Two would be one too many for whoever gets the native thread.
         Native.load_hook
@@ -87,7 +87,7 @@ module Memintro
 
       # What is not as it was, although the figures stay: a word and a value each.
       def changes_since(before, settings)
-        now = Memintro.changeable
+        now = Memintro.send(:changeable)
         changed = now.reject { |name, value| before[name] == value }.transform_values { |value| value ? "on" : "off" }
         changed[:objects] = "others" if before[:objects] && changed[:objects] == "on"
         changed[:stop_after] = "on" if settings[:stop_after]

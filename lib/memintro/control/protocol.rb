@@ -62,12 +62,13 @@ module Memintro
         cut(title || $PROGRAM_NAME)
       end
 
-      # `Process.setproctitle` writes one word over all those of the command line, and leaves `$0` as it is.
+      # `Process.setproctitle` writes one word over all those of the command line, as far as they reach, and leaves `$0`
+      # as it is.
       #
       # @return [String, nil]
       def self.title
         words = File.binread("/proc/self/cmdline").split("\0")
-        words.first if words.size == 1
+        words.first if words.size == 1 && !$PROGRAM_NAME.b.start_with?(words.first)
       rescue SystemCallError
         nil
       end

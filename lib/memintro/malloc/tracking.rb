@@ -58,19 +58,13 @@ module Memintro
       Native.native_callers(checked_switch(:native_callers, native_callers))
       Native.load_hook
       number = Defaults::MODES[mode]
-      start_untracked(objects, seconds) { Native.start(number, sites || 0, bytes || 0, mean || 0, depth) }
-      @objects = objects
-      @native_callers = native_callers
+      start_untracked(objects, seconds) do
+        Native.start(number, sites || 0, bytes || 0, mean || 0, depth).tap do
+          @objects = objects
+          @native_callers = native_callers
+        end
+      end
       true
-    end
-
-    # What a start may change while the figures stay: which objects are tracked, and whether native callers are found.
-    # @api private
-    # @return [Hash{Symbol => Object}]
-    def changeable
-      callers = @native_callers.nil? ? default(:native_callers) : @native_callers
-      { objects: Native.tracks_objects ? @objects || default(:objects) || true : false,
-        native_callers: callers.nil? ? Native.mode == :full : callers }
     end
 
     # Stops tracking and puts back what {start} changed. The figures stay readable until the next start.
@@ -184,6 +178,15 @@ module Memintro
     end
 
     private
+
+    # What a start may change while the figures stay: which objects are tracked, and whether native callers are found.
+    #
+    # @return [Hash{Symbol => Object}]
+    def changeable
+      callers = @native_callers.nil? ? default(:native_callers) : @native_callers
+      { objects: Native.tracks_objects ? @objects || default(:objects) || true : false,
+        native_callers: callers.nil? ? Native.mode == :full : callers }
+    end
 
     # Raises nothing while memintro is disabled, even where the configuration cannot be read.
     def default(name)

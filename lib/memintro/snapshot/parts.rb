@@ -101,7 +101,7 @@ module Memintro
         missing = {}
         data = { time: Time.now.to_f, monotonic_s: Process.clock_gettime(Process::CLOCK_MONOTONIC), parts: wanted,
                  missing: missing, memory: figures(MEMORY, missing, false), cgroup: cgroup(missing), gc: GC.stat,
-                 gc_heaps: gc_heaps }
+                 gc_heaps: gc_heaps, account: nil, account_private: nil }
         data[:memory].merge!(figures(SHARED, missing, strict)) if wanted.include?(:pss)
         add_account(data, attempt(:account, missing, strict) { Memintro.account }) if wanted.include?(:account)
         data
@@ -110,7 +110,6 @@ module Memintro
 
       # RSS is the account's own: both are of one instant, and the rows add up to it.
       def self.add_account(data, account)
-        data[:account] = data[:account_private] = nil
         return unless account
 
         rows = account.rows
