@@ -193,8 +193,8 @@ RSpec.describe "an account under attack", :vm, :vm_long do
                          sum: native.rows.sum(&:bytes), rss: native.rss, least: native.rows.map(&:bytes).min)
     RUBY
     expect(result[:verdict]).to start_with(
-      "This account is not whole: the copy that counted crashed (SIGSEGV) before it knew what Ruby's objects own, which " \
-      "counts as malloc_native here."
+      "This account is not whole: the copy that counted crashed (SIGSEGV) before it knew what Ruby's objects own, " \
+      "which counts as malloc_native here."
     )
     expect(result[:json]).to eq(result[:verdict])
     sums_up(result)

@@ -89,7 +89,6 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         answer.figure("stage", 4);
     }
     answer.figure("lost", answer.lost());
-    drop(frozen);
     let Some(shared) = plan.shared_pages else { return Some(()) };
     if shared.bytes() < LEAST_SHARED {
         answer.figure("again", 1);

@@ -19,7 +19,7 @@
 //! locks of the allocator are never opened.
 //!
 //! The maker waits without the GVL, until the copy has answered, the deadline is over, or Ruby interrupts the thread
-//! (`ruby_api::without_gvl`). A [`Copy`] that is dropped before it was waited for is ended.
+//! (`ruby_api::without_gvl`). A [`struct@Copy`] that is dropped before it was waited for is ended.
 
 mod both;
 mod descriptors;

@@ -95,11 +95,11 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         let before = answer.broken;
         let how = glibc::How { ways: Ways::Walk, threads: None, object: None };
         glibc::walk(&mut frozen, own, how, answer)?;
-        if let Some(owners) = frozen.owners.as_ref().filter(|_| answer.broken == before) {
-            if let Some((list, given_up)) = blocks::chunks(owners, &there, followed) {
-                answer.figure("given_up", given_up);
-                chunks = Some(list);
-            }
+        if let Some(owners) = frozen.owners.as_ref().filter(|_| answer.broken == before)
+            && let Some((list, given_up)) = blocks::chunks(owners, &there, followed)
+        {
+            answer.figure("given_up", given_up);
+            chunks = Some(list);
         }
     }
     answer.figure("chunks", u64::from(chunks.is_some()));
