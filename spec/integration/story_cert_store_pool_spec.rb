@@ -28,6 +28,8 @@ RSpec.describe "the story of certificates that each client loads", :listening do
     expect([program.line, plain.line]).to all(eq("at first: no customers"))
     serve(program, input)
     serve(plain, plain_input)
+    idle = memintro("leaks", program.pid, "--track", "0.1").must_succeed.stdout.lines.first
+    expect(idle).to match(/\A[4-8]\.\d MiB are owned by \d+ objects of class OpenSSL::X509::Store/)
     memintro("start", program.pid).must_succeed
     expect(Array.new(2) { serve(program, input) }).to eq(Array.new(2) { serve(plain, plain_input) })
 

@@ -2,6 +2,7 @@
 
 require_relative "../spec_helper"
 require "memintro/malloc/leaks"
+require "memintro/malloc/leaks/owner"
 require "memintro/malloc/leaks/reading"
 require "memintro/report/leaks_report"
 require "stringio"
@@ -55,6 +56,21 @@ RSpec.describe Memintro::Leaks do
     expect(tracked.verdict.last).to start_with("They were allocated before tracking began.")
     little = leaks([group(site: "a.rb:1", size: 40, count: 1, bytes: 40)], leaked_blocks: 1, leaked_bytes: 40)
     expect(little.verdict.first).to start_with("Little is leaked: 1 block (40 B) that nothing points to")
+  end
+
+  it "says what weighs most and came before tracking, where nothing came since and little is leaked" do
+    counts = { objects: 241, silent_objects: 241, blocks: 3_000_000, bytes: 140 << 20, tracked_objects: 0,
+               tracked_bytes: 0, garbage_objects: 0, garbage_bytes: 0, silent_garbage_objects: 0 }
+    before = described_class::Owner.new(class_name: "X509::Store", library: nil, sites: [], garbage_sites: [], **counts)
+    little = leaks([group(size: 40, count: 1, bytes: 40)], leaked_blocks: 1, leaked_bytes: 40, owners: [before])
+    first, second, third = little.verdict
+    expect(first).to eq("140.0 MiB are owned by 241 objects of class X509::Store, and their extension does not tell " \
+                        "Ruby their size; less than 1.0 MiB of it came while it tracked.")
+    expect(second).to include("memintro holders #{Process.pid} --class X509::Store")
+    expect([third, little.verdict.size]).to match([/\ALittle is leaked: 1 block/, 3])
+    much = leaks([group(site: "a.rb:1", count: 9, bytes: 9 << 20)], leaked_blocks: 9, leaked_bytes: 9 << 20,
+                                                                    owners: [before])
+    expect(much.verdict.join).not_to include("X509::Store")
   end
 
   it "says what may be lost as well, where the allocator does not tell free memory from memory in use" do

@@ -26,7 +26,9 @@ module Memintro
       def self.parts(leaks)
         garbage = leaks.owners.select { |owner| owner.garbage_bytes >= GREAT && owner.silent_garbage? }
         owner = garbage.max_by(&:garbage_bytes)
-        [(of_garbage(owner) if owner), still_there(leaks, owner)].compact.sort_by { |bytes,| -bytes }
+        parts = [(of_garbage(owner) if owner), still_there(leaks, owner)].compact
+        parts = [from_before(leaks)].compact if parts.empty? && leaks.little?
+        parts.sort_by { |bytes,| -bytes }
       end
 
       # Objects of that class which are there now are rather the garbage that came since then.
@@ -55,6 +57,16 @@ module Memintro
                                 "#{Names.printable(group.holders)}."]]
       end
       private_class_method :still_there
+
+      # Where nothing came while memintro tracked: what weighs most all the same, and Ruby does not know of.
+      def self.from_before(leaks)
+        owner = leaks.owners.select { |one| one.silent? && one.bytes >= GREAT }.max_by(&:bytes) or return
+        first = "#{Units.bytes(owner.bytes)} are owned by #{objects(owner.objects, owner.class_name)}, and " \
+                "#{owner.objects == 1 ? SILENT.gsub('their', 'its') : SILENT}; less than #{Units.bytes(GREAT)} of it " \
+                "came while it tracked."
+        [owner.bytes, [first, *holders(owner, leaks)]]
+      end
+      private_class_method :from_before
 
       # Without tracking, only what Ruby does not know itself is worth a word.
       def self.weight(owner, leaks)
