@@ -275,7 +275,22 @@ RSpec.describe Memintro::Diff do
                         "own. Next: memintro leaks PID.\n")
       diff = of(60, before.merge(thread_stacks: 25 << 20)) - of(0, before)
       expect(diff.to_s).to include("Next: memintro holders PID --class Fiber, or --class Thread.")
+      diff = of(60, before.merge(malloc_free: 25 << 20)) - of(0, before)
+      expect(diff.to_s).to include("Next: memintro account PID counts its arenas, memintro trim PID gives back what ")
       expect((of(60, before) - of(0, before)).to_s).not_to include("has grown most")
+      expect((of(60, before.merge(memintro: 1000 << 10)) - of(0, before)).to_s).not_to include("has grown most")
+    end
+
+    it "names who holds the class that grew, where one class did" do
+      before = { malloc_ruby_objects: 1 << 20, mapped_files: 5 << 20 }
+      grown = before.merge(malloc_ruby_objects: 41 << 20)
+      { "Net::HTTP" => "holders PID --class Net::HTTP", "(hidden T_ARRAY)" => "histogram PID" }.each do |name, command|
+        diff = of(60, grown, classes: rows(name => [90, 40 << 20])) - of(0, before, classes: rows(name => [9, 1024]))
+        expect(diff.to_s).to include("memory that Ruby objects own. Next: memintro #{command}.\n")
+      end
+      several = rows("A" => [9, 9 << 20], "B" => [9, 9 << 20], "C" => [9, 9 << 20])
+      diff = of(60, grown, classes: several) - of(0, before, classes: [])
+      expect(diff.to_s).to include("Next: memintro histogram PID.\n")
     end
 
     it "says what was shared and is private now" do

@@ -43,9 +43,10 @@ module Memintro
 
       # @param name [Symbol] of the row that has grown most
       # @param bytes [Integer]
+      # @param command [String] what says more
       # @return [String]
-      def self.grown(name, bytes)
-        "#{name} has grown most, by #{Units.bytes(bytes)}: #{MEANINGS.fetch(name)}. Next: #{NEXT.fetch(name)}"
+      def self.grown(name, bytes, command = NEXT.fetch(name))
+        "#{name} has grown most, by #{Units.bytes(bytes)}: #{MEANINGS.fetch(name)}. Next: #{command}"
       end
 
       # What each row is, for a sentence.
@@ -64,7 +65,8 @@ module Memintro
         ruby_heap_live: "memintro histogram PID", ruby_heap_free: "memintro trim PID --compact",
         malloc_ruby_objects: "memintro histogram PID", malloc_iseqs: "memintro iseqs PID",
         malloc_internal: "memintro diff PID", malloc_native: "memintro leaks PID",
-        malloc_free: "memintro trim PID", thread_stacks: "memintro holders PID --class Fiber, or --class Thread",
+        malloc_free: "memintro account PID counts its arenas, memintro trim PID gives back what it can",
+        thread_stacks: "memintro holders PID --class Fiber, or --class Thread",
         mapped_files: "memintro account PID --json names the files",
         anonymous: "the statistics of the library that maps it", memintro: "memintro doctor PID",
         unattributed: "the notes of memintro account PID"

@@ -2,19 +2,24 @@
 
 require_relative "../../process/account"
 require_relative "../../support/units"
+require_relative "concentration"
 
 module Memintro
   class Diff
     # What grew of resident memory, by what it is for, in words.
     # @api private
     class AccountSentences
-      # Growth below this gets no sentence.
-      LEAST = 64 * 1024
+      # Growth below this gets no sentence: a process that is asked for a snapshot grows by some of it.
+      LEAST = 1 << 20
       # Private memory that grew by so much more than RSS was shared before.
       LEAST_UNSHARED = 1 << 20
       # Private memory of Ruby's heap.
       HEAP = %w[ruby_heap_live ruby_heap_free].freeze
-      private_constant :LEAST, :LEAST_UNSHARED, :HEAP
+      # Rows whose growth is that of objects.
+      OBJECTS = %i[malloc_ruby_objects ruby_heap_live].freeze
+      # The name of a class as code and a shell can write it: not `(hidden T_ARRAY)`.
+      CLASS = /\A[A-Z]\w*(?:::[A-Z]\w*)*\z/
+      private_constant :LEAST, :LEAST_UNSHARED, :HEAP, :OBJECTS, :CLASS
 
       # @param diff [Diff]
       def initialize(diff)
@@ -33,7 +38,15 @@ module Memintro
         return if change.nil? || change.growth < LEAST
 
         name = change.name.to_sym
-        "#{Account::Verdict.grown(name, change.growth)}." if Account::NAMES.include?(name)
+        "#{Account::Verdict.grown(name, change.growth, *holders(name))}." if Account::NAMES.include?(name)
+      end
+
+      # The next command, where one class has most of what objects grew by: a histogram would name it once more.
+      def holders(name)
+        return unless OBJECTS.include?(name)
+
+        place = Spread.new(@diff.classes.to_a, 0).place
+        "memintro holders PID --class #{place.name}" if place && CLASS.match?(place.name)
       end
 
       # After a fork, memory becomes private page by page, and RSS stays as it is.
