@@ -200,7 +200,7 @@ RSpec.describe "looking into a master and its workers", :listening do
       %w[histogram --workers a.json] => "--workers needs the PID or NAME of a running process, and a.json is a file",
       %w[diff --workers mill a.json] => "--workers needs the PID or NAME of a running process, and a.json is a file",
       %w[iseqs --workers -- true] => "of a program that is started, all Ruby processes are looked at anyway",
-      %w[snapshot --workers] => "give the PID or NAME of a process; memintro ps lists them",
+      %w[snapshot --workers] => "give the PID or NAME of a process:",
       %w[diff --workers mill --format html] => "into the name of -o, for example -o diff.%p.html",
       %w[diff 1 2 --format html -o a/d.html] => "for example -o a/d.%p.html",
       %w[diff a.json b.json --for 3] => "--for needs PIDs or NAMEs of processes, and no files"
