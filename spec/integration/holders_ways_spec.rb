@@ -45,6 +45,26 @@ RSpec.describe "ways to what holds objects", :vm do
     end
   end
 
+  it "say that a part of a text keeps all of it" do
+    text = run_ruby(code: <<~RUBY).must_succeed.stdout
+      class Ids
+        def initialize = @seen = []
+        def read(line) = @seen << yield(line[-60..])
+      end
+      IDS, COPIES = Array.new(2) { Ids.new }
+      1_000.times { |i| IDS.read("parameters " * 400 + i.to_s, &:itself) }
+      puts Memintro.holders(String)
+      IDS.instance_variable_get(:@seen).clear
+      1_000.times { |i| COPIES.read("parameters " * 400 + i.to_s) { |part| "" + part } }
+      puts "--", Memintro.holders(String)
+    RUBY
+    parts, copies = text.split("--\n")
+    expect(parts).to match(/\A(?:999|1,000) of [\d,]+ String \(4\.\d of .*?\): String \(shared string\) ← Ids\#@seen/)
+    expect(parts).to include("Note: a shared string is the whole text of which another String is a part, and lives " \
+                             "as long as that part: keep a copy of the part, as \"\" + part makes it.")
+    expect(copies).not_to include("(shared string) ← Ids", "Note: a shared string")
+  end
+
   it "count garbage that awaits its finalizer with its slot" do
     found = run_ruby(code: <<~RUBY).must_succeed.json
       require "json"

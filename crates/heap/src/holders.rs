@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::reach::Bits;
 use crate::read::line::Type;
 use crate::select::{Chosen, described, select};
-use crate::steps::{path_json, path_text};
+use crate::steps::{Path, path_json, path_text};
 use crate::tally::Count;
 use crate::ways::Ways;
 use serde_json::Value;
@@ -23,6 +23,10 @@ const MOST_OTHER_WAYS: usize = 3;
 const MOST_MEMBERS: u64 = 50_000;
 /// In the sentence, only if it holds one of so many of the objects.
 const FEW: u64 = 10;
+
+/// What to do about texts of which only parts are in use.
+const WHOLE_TEXT: &str = "a shared string is the whole text of which another String is a part, and lives as long as \
+                          that part: keep a copy of the part, as \"\" + part makes it";
 
 /// The chosen objects by how they are held.
 struct Groups {
@@ -158,7 +162,15 @@ pub fn holders(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
             human(unreachable.bytes)
         ));
     }
+    if groups.list.first().is_some_and(|(key, _)| is_whole_text(&keys.path(*key))) {
+        answer.note(WHOLE_TEXT.to_string());
+    }
     Ok(answer)
+}
+
+/// Whether other Strings, which are parts of these, hold them.
+fn is_whole_text(path: &Path) -> bool {
+    path.steps.first().is_some_and(|step| step.edge.as_deref() == Some("shared string"))
 }
 
 fn is_class(graph: &Graph, object: u32) -> bool {
