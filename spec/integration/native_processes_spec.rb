@@ -23,6 +23,14 @@ RSpec.describe "Processes of a native program under the hook" do
       expect(figures[:recorded]).to be_between(1_000, 1_010)
     end
 
+    it "are forked by a signal handler that has interrupted a flush of all streams anywhere, #{way}" do
+      skip "only x86-64 has a signal for each instruction" unless RbConfig::CONFIG["host"].start_with?("x86_64")
+
+      figures = processes("forks_at_each_step_of_a_flush", 1, way: way)
+      expect(figures[:steps]).to be_between(100, 10_000)
+      expect(figures[:forked]).to eq figures[:steps]
+    end
+
     it "share memory with a vfork's child that changes nothing in it, #{way}" do
       figures = processes("vforks", 40, way: way)
       expect(figures).to include(vforks: 40, right: 40, plain_exit: 8, before: 0, parent_malloc: [1, 1, 10, 10])

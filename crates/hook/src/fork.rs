@@ -41,6 +41,7 @@ static HOLDS_PATCHES: AtomicBool = AtomicBool::new(false);
 pub(crate) fn init() {
     LOCK_STREAMS.store(patch::look_up(c"_IO_list_lock").cast_mut().cast(), Ordering::Relaxed);
     UNLOCK_STREAMS.store(patch::look_up(c"_IO_list_unlock").cast_mut().cast(), Ordering::Relaxed);
+    IS_ALONE.store(patch::look_up(c"__libc_single_threaded").cast_mut().cast(), Ordering::Relaxed);
     // SAFETY: the handlers are plain functions that live as long as the process.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
@@ -109,16 +110,25 @@ fn hold(own: &ThreadState) -> Held {
 static LOCK_STREAMS: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static UNLOCK_STREAMS: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
+/// libc's word on whether the process has one thread only; null where it does not say.
+static IS_ALONE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
 /// libc's list of streams. fork waits for it after the handler, while events are written down: for as long as threads flush and read,
 /// which allocate. So the handler waits for it before it closes the gate, and lets go of it just before fork takes it. (It must not keep
 /// it: handlers of others may wait for who wants it.) The lock counts how often its thread has it.
+///
+/// In a process of one thread, fork does not take it. Nor may the handler: where a signal handler forks, its thread may have been
+/// about to become the owner, or to cease to be.
 #[derive(Default)]
 struct Streams(Cell<bool>);
 
 impl Streams {
     fn lock(&self) {
-        if UNLOCK_STREAMS.load(Ordering::Relaxed).is_null() || LOCK_STREAMS.load(Ordering::Relaxed).is_null()
-        {
+        let is_known =
+            [&LOCK_STREAMS, &UNLOCK_STREAMS].iter().all(|it| !it.load(Ordering::Relaxed).is_null());
+        let is_alone = IS_ALONE.load(Ordering::Relaxed);
+        // SAFETY: a byte of libc's, which lives as long as the process.
+        if !is_known || !is_alone.is_null() && unsafe { is_alone.read_volatile() } != 0 {
             return;
         }
         // SAFETY: libc's own function, which takes nothing.
