@@ -12,7 +12,7 @@ RSpec.describe "sig/" do
   declared = Signatures.read(File.join(Subprocess::ROOT, "sig"))
   everything = ["memintro", *%w[diff sampler snapshot trend mwrap get_process_mem iseq_collector rack sidekiq rspec
                                 minitest mem_check heap/row measure/comparison
-                                process/memory].map { |name| "memintro/#{name}" }]
+                                process/memory malloc/leaks/owner].map { |name| "memintro/#{name}" }]
 
   it "is valid" do
     skip "no rbs here" unless program
