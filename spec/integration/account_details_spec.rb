@@ -224,7 +224,7 @@ RSpec.describe "details of an account", :vm do
       .and match(/most from (?:79\d|800) OpenSSL::BN \(2/).and include("`memintro holders PID --class OpenSSL::BN`")
       .and include("`memintro leaks PID`")
     expect(grown_more - grown).to be_within(2 << 20).of(1500 * 40_000)
-    expect(same[:classes].first).to eq(reached[:classes].first)
+    expect(same[:classes].first).to include(name: "OpenSSL::BN", objects: be_between(790, 800))
     expect(leak).to match(/: a leak in C code, or a library's cache\. \d+ objects whose C extension tells Ruby no /)
   end
 

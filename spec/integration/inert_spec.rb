@@ -135,7 +135,7 @@ RSpec.describe "require \"memintro\"" do
   # 1.3 MB, started live 0.9 and 1.0. Three runs of one program differ by 0.15 MB, with the addresses that the kernel
   # draws. Without link-time optimization it is 1.1 MB more. JSON's program is left out: by chance its heap may grow
   # by a step of 1.3 MB, as it does in plain Ruby with 5,000 objects more.
-  it "adds at most 1.5 MB to the peak RSS of bench's programs of 15 and 18 MB by a sampled run and its report" do
+  it "adds at most 2 MB to the peak RSS of bench's programs of 15 and 18 MB by a sampled run and its report" do
     skip "measured on Ruby 3.1" unless RUBY_VERSION.start_with?("3.1.")
 
     Dir.mktmpdir("memintro-inert") do |folder|
@@ -156,7 +156,7 @@ RSpec.describe "require \"memintro\"" do
         end
         [workload, rounds.transpose.map { |column| column.sort[1] }]
       end
-      expect(differences.values.flatten).to all(be_between(500, 1_500)), differences.to_s
+      expect(differences.values.flatten).to all(be_between(500, 2_000)), differences.to_s
     end
   end
 

@@ -277,7 +277,7 @@ RSpec.describe "looking into a program" do
     it "is a file with values of other types, in one line that names it" do
       saved("--parts", "none")
       wrong = path("w.json")
-      File.write(wrong, File.read(path("s.json")).sub(/"rss_bytes":\d+/, "\"rss_bytes\":\"9\""))
+      File.write(wrong, File.read(path("s.json")).sub(/("memory":\{"rss_bytes":)\d+/, '\1"9"'))
       [["snapshot", wrong], ["rss", wrong], ["diff", path("s.json"), wrong]].each do |arguments|
         result = memintro(*arguments)
         message = "memintro: #{wrong} is a damaged snapshot of memintro: its memory.rss_bytes is \"9\", and must be " \

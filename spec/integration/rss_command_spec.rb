@@ -225,7 +225,7 @@ RSpec.describe "memintro rss" do
     result = run_memintro("rss", "--watch", "0.3", "--", RbConfig.ruby, "-e", BIG, "2", deadline_seconds: 60)
     expect(result.status.exitstatus).to eq(7)
     expect(result.stderr.lines.first.split(/\s{2,}/).drop(1).map(&:chomp)).to include("time", "RSS", "PSS")
-    expect(result.stderr.lines.drop(1)).to all(match(/\A *\d\d:\d\d:\d\d( +\S+ \S+){6}\n\z/))
+    expect(result.stderr.lines.drop(1)).to all(match(/\A *\d\d:\d\d:\d\d( +\S+ \S+){7}\n\z/))
     expect(result.stderr.lines.size).to be >= 3
   end
 

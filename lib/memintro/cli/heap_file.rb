@@ -16,8 +16,8 @@ module Memintro
         docs/heap_files.md explains the answers.
 
           histo         objects and bytes by class, type or line (--by)
-          top           the objects that retain most, without what is always there (--all); with
-                        --by bytes those that are largest themselves
+          top           the objects that retain most, without what is always there (--all); or those
+                        that are largest themselves (--by bytes)
           dominators    what retains most: classes, and the tree from the top
           holders       by which ways the chosen objects are held, in groups
           path          how roots lead to an object, by ways that share none (--paths)

@@ -166,4 +166,5 @@ module Memintro
 end
 
 require_relative "leaks/group"
+require_relative "leaks/owner"
 require_relative "leaks/verdict"

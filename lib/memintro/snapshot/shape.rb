@@ -46,7 +46,7 @@ module Memintro
       PROCESS = { "pid" => :integer, "program" => :text?, "ruby" => :utf8?, "platform" => :utf8?, "memintro" => :utf8?,
                   "mode" => :utf8?, "tracking" => :flag, "preloaded" => :flag?, "generation" => :integer?,
                   "time" => :utf8?, "sample_bytes" => :integer?, "epoch" => :integer?, "started" => :integer?,
-                  "problem" => :text?, nil => :plain }.freeze
+                  "problem" => :text?, "rss_bytes" => :integer?, nil => :plain }.freeze
       # What every snapshot has.
       WHOLE = {
         "time" => :utf8, "monotonic_s" => :number, "parts" => [:utf8], "process" => PROCESS,
