@@ -16,9 +16,9 @@ module Memintro
         Usage: memintro holders [options] PID|NAME…
 
         Says who holds the objects of a class in a running process, by which ways from a root, with shares. A frozen
-        copy of the process answers; the process stands still only while the kernel copies it. NAME is that of a class, or
-        another one that an answer has: imemo_callinfo, "(singleton class)", T_HASH. What strings hold does not leave the
-        process unless RAILS_ENV and the like say development or test.
+        copy of the process answers; the process stands still only while the kernel copies it. NAME is that of a
+        class, or another one that an answer has: imemo_callinfo, "(singleton class)", T_HASH. What strings hold does
+        not leave the process unless RAILS_ENV and the like say development or test.
 
         #{LongStop::TEXT}
 

@@ -50,7 +50,8 @@ RSpec.describe Memintro::CLI::Launch do
       expect(line.lines.size).to eq(1)
       expect(Shellwords.split(line).to_h { |pair| pair.split("=", 2) }).to eq(
         "LD_PRELOAD" => "#{hook}:/usr/lib/libjemalloc.so.2", "MEMINTRO_MODE" => "full",
-        "MEMINTRO_REPORT" => "/tmp/a b'$x%p.txt", "MEMINTRO_TOP" => "5", "RUBYOPT" => "-r#{autorun} -W0"
+        "MEMINTRO_REPORT" => "/tmp/a b'$x%p.txt", "MEMINTRO_RUBIES" => RUBY_VERSION[/\A\d+\.\d+/],
+        "MEMINTRO_TOP" => "5", "RUBYOPT" => "-r#{autorun} -W0"
       )
     end
 
