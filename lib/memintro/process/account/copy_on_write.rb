@@ -20,11 +20,15 @@ module Memintro
         details = account[:ruby_heap_live].details
         heap, malloc = [HEAP, MALLOC].map { |names| own(account, names) }
         return if heap.nil? || heap < LEAST_BYTES || heap * 100 < LEAST_SHARE * account.rss
-        return unless details[:at_fork] || account.shares?
+        return unless known?(account) || account.shares?
 
         "#{Units.share(heap, account.rss)} of #{Units.bytes(account.rss)} is Ruby's heap in pages of this process " \
           "alone (#{Units.bytes(heap)}; malloc: #{Units.bytes(malloc.to_i)}). #{cause(details)} #{REMEDY}"
       end
+
+      # @param account [Account]
+      # @return [Boolean] whether it is known what the parent had at the fork
+      def self.known?(account) = !account[:ruby_heap_live].details[:at_fork].nil?
 
       REMEDY = "Make objects old, and free garbage, before the fork: Process.warmup (Ruby 3.3), or GC.start four times."
 

@@ -26,7 +26,9 @@ module Memintro
       # @param text [String] of both
       # @return [Array(Figures, Figures)] of all pages, and of shared ones; the second is nil where that was not counted
       def self.both(text)
-        text.force_encoding(Encoding::BINARY).split(AGAIN, 2).map { |part| new(part) }
+        # The text of a copy that could not begin is empty.
+        all, again, shared = text.force_encoding(Encoding::BINARY).partition(AGAIN)
+        [new(all), (new(shared) unless again.empty?)]
       end
     end
   end

@@ -27,7 +27,9 @@ module Memintro
           row.bytes >= LEAST_BYTES && row.bytes * 100 >= THRESHOLDS.fetch(row.name, 101) * account.rss
         end
         found = rows.sort_by { |row| -row.bytes }.map { |row| sentence(row, account.rss) }
-        found = [*CopyOnWrite.sentence(account), *found]
+        # Where the parent did not say what it had at the fork, all of it may have been made since.
+        shared = [*CopyOnWrite.sentence(account)]
+        found = CopyOnWrite.known?(account) ? shared + found : found + shared
         found.empty? ? [nothing(account)] : found
       end
 
