@@ -18,4 +18,12 @@ RSpec.describe "names of classes", :vm do
       expect(found[:live].values).to all(be_positive)
     end
   end
+
+  it "are no empty text, and none that is not UTF-8" do
+    said = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
+      puts JSON.generate(["", "\xFF\xFE"].map { |name| Memintro.holders(name) rescue "#{$!.class}: #{$!.message}" })
+    RUBY
+    expect(said).to eq(['ArgumentError: of is "", which no class can be called; give the name of one',
+                        'ArgumentError: of is "\\xFF\\xFE", which no class can be called; give the name of one'])
+  end
 end

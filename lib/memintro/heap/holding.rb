@@ -248,7 +248,7 @@ module Memintro
 
     def selection(of)
       case of
-      when String then ["--class=#{Arguments.text(:of, of)}"]
+      when String then ["--class=#{checked_name(of)}"]
       when Module then ["--class=#{class_name_of(of)}"]
       when Array
         if of.empty? || of.size > MOST_OBJECTS
@@ -259,6 +259,12 @@ module Memintro
       else
         raise TypeError, "of is #{Arguments.shown(of)}; it must be a class, the name of one, or an Array of objects"
       end
+    end
+
+    def checked_name(text)
+      return text if !text.empty? && text.dup.force_encoding(Encoding::UTF_8).valid_encoding?
+
+      raise ArgumentError, "of is #{Arguments.shown(text)}, which no class can be called; give the name of one"
     end
 
     # Classes may call themselves what they like.
