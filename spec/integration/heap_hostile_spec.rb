@@ -288,7 +288,7 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
       eventually { tool_of(program).nil? }
     end
     said = memintro("holders", program.pid, "--class", "Array", "-n", "1").must_succeed.stdout
-    expect(said).to match(/\A1,500,\d{3} of 1,50\d,\d{3} Array: /)
+    expect(said).to match(/\A1,500,\d{3} of 1,50\d,\d{3} Array \(57\.\d of \d\d\.\d MiB\): /)
     expect(program).to be_alive
   end
 

@@ -185,7 +185,7 @@ RSpec.describe "Memintro.leaks" do
       puts said
     RUBY
     # Ruby's own error may come at any line, or find no room itself.
-    errors = /failed to allocate memory|\AMemintro::LeaksError .* (?:limit of the process|forbids it)/
+    errors = /failed to allocate memory|NoMemoryError|\AMemintro::LeaksError .* (?:limit of the process|forbids it)/
     [100_000, 300_000, 2_000_000, 16_000_000].each do |more|
       result = run_ruby(nil, more, code: code, requires: %w[fiddle memintro])
       expect(result.stdout + result.stderr).to match(errors)
@@ -196,9 +196,9 @@ RSpec.describe "Memintro.leaks" do
   it "finds the same under limits of the kernel, or says which forbids it, and leaves no copy" do
     script = File.join(Subprocess::SCRIPTS, "leaks_under_limits.rb")
     told = run_command(RbConfig.ruby, "-I", Subprocess::LIB, script).must_succeed.json
-    forbidden = { no_file: "Too many open files", addresses: "Cannot allocate", processes: "temporarily unavailable" }
+    forbidden = { no_file: "ulimit -n", addresses: "ulimit -v", processes: "ulimit -u" }
     forbidden.each do |limit, why|
-      expect(told.delete(limit)).to match([/\Athis process cannot be copied .*#{why}.*limit of the process/, 0])
+      expect(told.delete(limit)).to match([/\Athis process cannot be copied .*: .*limit \(#{why}/, 0])
     end
     expect(told.keys).to eq(%i[files time stack no_size signals no_children])
     expect(told.values).to all(match([be_between(50 - STALE, 50), 0]))
