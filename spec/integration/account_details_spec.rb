@@ -219,7 +219,7 @@ RSpec.describe "details of an account", :vm do
     expect(grown).to be_between(800 * 30_000, 800 * 31_000)
     # Another object may seem to lead to the memory of a few, by a word that is no pointer.
     expect(reached[:classes].first).to include(name: "OpenSSL::BN", objects: be_between(790, 800),
-                                               bytes: be_between(800 * 30_000, 800 * 31_000))
+                                               bytes: be_between(790 * 30_000, 800 * 31_000))
     expect(sentence).to match(/\d+ objects lead to 2[34]\.\d MiB of it, and their C extension tells Ruby no size/)
       .and match(/most from (?:79\d|800) OpenSSL::BN \(2/).and include("`memintro holders PID --class OpenSSL::BN`")
       .and include("`memintro leaks PID`")

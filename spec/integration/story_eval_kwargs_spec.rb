@@ -3,12 +3,12 @@
 require_relative "../spec_helper"
 require_relative "../support/listening"
 
-# Formulas with keywords are evaluated again and again. Before Ruby 3.4 each leaves a call info and a call cache, which
-# are objects of the VM alone, and the class of the called method keeps them.
+# Formulas with keywords are evaluated again and again. Before Ruby 3.4, and patches of 3.3, each leaves a call info and
+# a call cache, which are objects of the VM alone, and the class of the called method keeps them.
 RSpec.describe "The story of evaluated formulas", :listening do
   story = File.join(Subprocess::ROOT, "spec", "fixtures", "stories", "eval_kwargs.rb")
   line = "#{story}:#{File.readlines(story).index { |one| one.include?('instance_eval') } + 1}"
-  mended = RUBY_VERSION >= "3.4"
+  mended = RUBY_VERSION >= "3.3"
 
   it "is told by a hunt, in its first investigation" do
     told = run_ruby("hunt_story.rb", story, 5, 12, requires: %w[memintro], env: { "EACH" => "1500" }).must_succeed.json
