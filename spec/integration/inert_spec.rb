@@ -112,9 +112,9 @@ RSpec.describe "require \"memintro\"" do
     expect(differences.sort[3]).to be_between(100, 500)
   end
 
-  # 1.0 MB, on Ruby 3.4 1.3 MB; 1.9 MB if the libraries are built without link-time optimization. It was 1.7 MB while
+  # 1.3 MB; 1.9 MB if the libraries are built without link-time optimization. It was 1.7 MB while
   # the code that runs was spread over the libraries (ext/memintro/together.ld).
-  it "adds at most 1.2 MB to the peak RSS of a program of 57 MB by a sampled run and its report" do
+  it "adds at most 2 MB to the peak RSS of a program of 57 MB by a sampled run and its report" do
     skip "on Ruby 3.3 this program's peak varies more than what is measured" if RUBY_VERSION.start_with?("3.3")
 
     peak = lambda do |start, report|
@@ -128,7 +128,7 @@ RSpec.describe "require \"memintro\"" do
     end
     sampled = ['require "memintro"; Memintro.start(mode: :sampled)', 'Memintro.report(File.open(File::NULL, "w"))']
     differences = Array.new(5) { peak.call(*sampled) - peak.call("", "") }
-    expect(differences.sort[2]).to be_between(500, RUBY_VERSION < "3.4" ? 1_200 : 1_500)
+    expect(differences.sort[2]).to be_between(500, 2_000)
   end
 
   # Those have no room that they do not use: what is loaded and touched is added to their peak. Preloaded 1.1 and
