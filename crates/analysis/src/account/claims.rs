@@ -233,6 +233,10 @@ mod tests {
     struct Memory(Vec<u64>);
 
     impl Memory {
+        fn word(&self, at: usize) -> Option<u64> {
+            self.0.get(at.checked_sub(START)? / 8).copied()
+        }
+
         fn new() -> Self {
             let mut memory = Self(vec![0; 4 * PAGE / 8]);
             for number in 0..4 {
@@ -259,14 +263,19 @@ mod tests {
     }
 
     fn search_where(memory: &Memory, owned: u64, nested: bool, before: [Owner; 4]) -> (Found, Vec<Owner>) {
+        searched(before, |search| {
+            search.claim((START, START + 40), owned, nested, Owner::Objects, |at| memory.word(at))
+        })
+    }
+
+    /// What a search finds in four pages of memory, and the owners of the chunks after it.
+    fn searched(before: [Owner; 4], run: impl FnOnce(&mut Search<'_, '_>) -> Found) -> (Found, Vec<Owner>) {
         let (mut map, mut bits) = (vec![0; Owners::bytes(6)], vec![0; 1]);
         let mut owners = Owners::new(&AREAS, &mut map);
         let mut pages = Space::new(&AREAS, &mut bits);
         pages.set_range(START, START + 4 * PAGE);
         before.iter().enumerate().for_each(|(number, owner)| owners.set(chunk(number), *owner));
-        let word = |at: usize| memory.0.get(at.checked_sub(START)? / 8).copied();
-        let mut search = Search::new(&mut owners, &pages);
-        let found = search.claim((START, START + 40), owned, nested, Owner::Objects, word);
+        let found = run(&mut Search::new(&mut owners, &pages));
         (found, (0..4).map(|number| owners.of(chunk(number))).collect())
     }
 
@@ -318,15 +327,12 @@ mod tests {
         memory.put(chunk(1) + 16, block(2));
         memory.put(chunk(2) + 16, block(1));
         let reach = |before: [Owner; 4], room: usize| {
-            let (mut map, mut bits) = (vec![0; Owners::bytes(6)], vec![0; 1]);
-            let mut owners = Owners::new(&AREAS, &mut map);
-            let mut pages = Space::new(&AREAS, &mut bits);
-            pages.set_range(START, START + 4 * PAGE);
-            before.iter().enumerate().for_each(|(number, owner)| owners.set(chunk(number), *owner));
-            let word = |at: usize| memory.0.get(at.checked_sub(START)? / 8).copied();
             let mut room = vec![(0, 0); room];
-            let found = Search::new(&mut owners, &pages).reach((START, START + 40), &mut room, word);
-            (found.blocks, (0..4).map(|number| owners.of(chunk(number))).collect::<Vec<_>>())
+            let reached = |search: &mut Search<'_, '_>| {
+                search.reach((START, START + 40), &mut room, |at| memory.word(at))
+            };
+            let (found, owners) = searched(before, reached);
+            (found.blocks, owners)
         };
         use Owner::{Cached, Internal, Native, Objects, Reached};
         assert_eq!(reach([Native; 4], 9), (3, vec![Reached, Reached, Reached, Native]));
