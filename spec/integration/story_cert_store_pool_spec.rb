@@ -10,16 +10,7 @@ RSpec.describe "the story of certificates that each client loads", :listening do
 
   # The program, and the end by which customers come.
   def pool(requires, first, name)
-    theirs, input = IO.pipe
-    file = File.join(socket_folder, name)
-    program = start_program("#{first}load #{story.dump}", file, requires: requires, wait: false, in: theirs)
-    theirs.close
-    [program, input]
-  end
-
-  def serve(program, input)
-    input.puts
-    program.line
+    start_worker("#{first}load #{story.dump}", File.join(socket_folder, name), requires: requires)
   end
 
   it "says which library, which line, which objects, and by the next command who holds them" do

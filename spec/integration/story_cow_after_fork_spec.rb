@@ -10,9 +10,7 @@ RSpec.describe "the story of memory that a worker shared", :listening do
 
   # The server, and the end by which its worker is told to go on.
   def server(env = {})
-    theirs, input = IO.pipe
-    program = start_program("Memintro.listen; load ARGV.shift", story, wait: false, in: theirs, env: env)
-    theirs.close
+    program, input = start_worker("Memintro.listen; load ARGV.shift", story, env: env)
     [program, input, Integer(program.line[/\Ashared (\d+)\z/, 1])]
   end
 
@@ -30,10 +28,7 @@ RSpec.describe "the story of memory that a worker shared", :listening do
 
   def own_heap(rows) = HEAP.sum { |name| rows[name]["private_bytes"] }
 
-  def serve(program, input)
-    input.puts
-    expect(program.line).to eq("served")
-  end
+  def go_on(program, input) = expect(serve(program, input)).to eq("served")
 
   it "says that the collector made Ruby's heap private, from an account and from a diff" do
     program, input, worker = server
@@ -42,7 +37,7 @@ RSpec.describe "the story of memory that a worker shared", :listening do
     expect(heap).to be > 20 << 20
     expect(own_heap(before)).to be < 4 << 20
     earlier = snapshot_of(worker)
-    serve(program, input)
+    go_on(program, input)
     after = account_of(worker)
     expect(own_heap(after)).to be > 15 << 20
     malloc = after.select { |name, _| name.start_with?("malloc") }.each_value.sum { |row| row["private_bytes"] }
@@ -70,7 +65,7 @@ RSpec.describe "the story of memory that a worker shared", :listening do
 
   it "stays shared where the objects were old before the fork" do
     program, input, worker = server("WARM" => "1")
-    serve(program, input)
+    go_on(program, input)
     expect(own_heap(account_of(worker))).to be < 8 << 20
   ensure
     input&.close

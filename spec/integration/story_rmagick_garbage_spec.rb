@@ -18,16 +18,8 @@ RSpec.describe "the story of images that wait for the collector", :listening do
 
   # The program, and the end by which previews are asked for.
   def worker(requires, first)
-    theirs, input = IO.pipe
     # Without a collection, as if Ruby had much memory for objects. The first one would come by chance.
-    program = start_program("#{first}GC.disable; load #{story.dump}", requires: requires, wait: false, in: theirs)
-    theirs.close
-    [program, input]
-  end
-
-  def serve(program, input)
-    input.puts
-    program.line
+    start_worker("#{first}GC.disable; load #{story.dump}", requires: requires)
   end
 
   it "says which library, which lines, which objects, and that nothing holds them" do

@@ -60,6 +60,21 @@ module Listening
     program
   end
 
+  # The same for a program that does one piece of work for each line of its input, and then says a line. Returns it and
+  # the end by which work comes.
+  def start_worker(code, *arguments, **options)
+    theirs, input = IO.pipe
+    program = start_program(code, *arguments, wait: false, in: theirs, **options)
+    theirs.close
+    [program, input]
+  end
+
+  # What such a program says after one piece of work.
+  def serve(program, input)
+    input.puts
+    program.line
+  end
+
   # Runs the command beside it.
   def memintro(*arguments, env: {}, **options)
     OneRuby::Command.run(*arguments, env: listening_env(env), **options)

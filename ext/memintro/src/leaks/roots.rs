@@ -45,7 +45,7 @@ pub(super) mod kinds {
     pub(crate) const FIBER: u8 = 13;
 }
 
-/// In place of the calling thread's number: the kernel's numbers of threads are less.
+/// Stands for the calling thread's number: the kernel's numbers of threads are less.
 pub(super) const CALLER: usize = 1 << 22;
 
 /// The stack of a function that the kernel has interrupted reaches so far below its pointer.
