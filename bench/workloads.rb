@@ -22,7 +22,7 @@ module Bench
   end
 
   # A heap that need not grow. Where it must, any 2,000 objects more or less decide when, and how often Ruby collects
-  # then (docs/benchmarks.md has counts).
+  # then (docs/design/benchmarks.md has counts).
   ROOM = { "RUBY_GC_HEAP_INIT_SLOTS" => "400000" }.freeze
 
   WORKLOADS = [

@@ -3,7 +3,7 @@
 require "spec_helper"
 require "tmpdir"
 
-# Records of blocks within the blocks themselves: docs/table.md has the rules.
+# Records of blocks within the blocks themselves: docs/design/table.md has the rules.
 RSpec.describe "Records within blocks" do
   # Whatever SPEC_RECORDS says.
   let(:inband) { { "MEMINTRO_RECORDS" => "auto" } }

@@ -9,7 +9,7 @@ require_relative "subprocess"
 module Documents
   ROOT = Subprocess::ROOT
   # What users and contributors read, by path.
-  PAGES = ["README.md", *Dir.chdir(ROOT) { Dir["docs/*.md"].sort }].to_h do |path|
+  PAGES = ["README.md", *Dir.chdir(ROOT) { Dir["docs/**/*.md"].sort }].to_h do |path|
     [path, File.read(File.join(ROOT, path), encoding: "UTF-8")]
   end.freeze
 

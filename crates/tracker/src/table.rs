@@ -2,7 +2,7 @@
 //!
 //! It is a side table in memory of its own, made for use inside malloc: an operation usually touches one cache line
 //! and takes only the lock of that bucket. While a heap fills, the table adds 9 to 15 bytes to each live block,
-//! whatever its size; `docs/table.md` says how this changes under long traffic of uneven sizes.
+//! whatever its size; `docs/design/table.md` says how this changes under long traffic of uneven sizes.
 //!
 //! Shape: two structures ([`routing`]). Blocks in dense parts of the heap live in cells of 8 bytes ([`dense`],
 //! [`page_map`], [`mod@array`], [`cell`], [`arena`]), which are found by the block's address. All others live in

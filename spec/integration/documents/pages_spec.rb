@@ -56,7 +56,7 @@ RSpec.describe "README.md and docs/ as pages" do
     sources = Dir.chdir(Subprocess::ROOT) { Dir["{lib,ext,crates,spec,bench,rakelib}/**/*.{rb,rs,rake}", "*.md"] }
     named = sources.flat_map do |source|
       text = File.read(File.join(Subprocess::ROOT, source), encoding: "UTF-8")
-      text.scan(%r{\bdocs/\w+\.md}).map { |page| [source, page] }
+      text.scan(%r{\bdocs/[\w/]+\.md}).map { |page| [source, page] }
     end
     expect(named.size).to be >= 10
     expect(named.reject { |_, page| Documents::PAGES.key?(page) }).to eq([])
@@ -64,7 +64,7 @@ RSpec.describe "README.md and docs/ as pages" do
 
   it "name files and folders that exist, with RULES.md and CONTRIBUTING.md" do
     root = Subprocess::ROOT
-    pages = ["README.md", "RULES.md", "CONTRIBUTING.md", *Dir.chdir(root) { Dir["docs/*.md"] }]
+    pages = ["README.md", "RULES.md", "CONTRIBUTING.md", *Dir.chdir(root) { Dir["docs/**/*.md"] }]
     named = pages.flat_map do |page|
       File.read(File.join(root, page), encoding: "UTF-8")
           .scan(%r{`((?:bench|bin|crates|docs|examples|exe|ext|lib|rakelib|sig|spec)/[^`\s<>]*)`}).flatten
@@ -85,7 +85,7 @@ RSpec.describe "README.md and docs/ as pages" do
   it "are all in the index" do
     index = Documents::PAGES.fetch("docs/README.md")
     missing = (Documents::PAGES.keys - ["README.md", "docs/README.md"]).reject do |page|
-      index.include?("](#{File.basename(page)})")
+      index.include?("](#{page.delete_prefix("docs/")})")
     end
     expect(missing).to eq([])
   end

@@ -15,7 +15,7 @@ use super::packed;
 use super::shards::{Buckets, OVERFLOW_STRIPE, Overflows, Part, SHARDS_OF_PAGE, STRIPE, Shard};
 
 /// Number of overflow entries for each 100 buckets at which a shard grows. That is 6 blocks a bucket, a quarter of
-/// them in overflow entries; docs/table.md says how this stays under 16 bytes a block.
+/// them in overflow entries; docs/design/table.md says how this stays under 16 bytes a block.
 const FULL_PERCENT: usize = 160;
 
 /// The same for a shard with fewer than [`FEW`] buckets: an additional bucket costs little there, and overflow
