@@ -105,10 +105,6 @@ module Memintro
     end
   end
 
-  # The former name.
-  Sampler = RSSSampler
-  deprecate_constant :Sampler
-
   # See memintro/snapshot.
   class Snapshot
     extend Lazy

@@ -25,7 +25,7 @@ module Bench
         { "off" => -> {}, "on" => -> { Memintro.start } }.each do |tracking, prepare|
           prepare.call
           share = sampler_share * 100
-          line = format("Memintro::Sampler, tracking %-4s %.4f%% of a core at 2 s", tracking, share)
+          line = format("Memintro::RSSSampler, tracking %-4s %.4f%% of a core at 2 s", tracking, share)
           out.puts("#{line}#{Rounds.verdict('at most 0.1%', share <= 0.1)}")
         end
       end
@@ -54,7 +54,7 @@ module Bench
 
       def self.sampler_share
         begun = cpu
-        sampler = Memintro::Sampler.new(interval: 0.01).start
+        sampler = Memintro::RSSSampler.new(interval: 0.01).start
         sleep(0.1) until (samples = sampler.points.sum(&:count)) >= SAMPLES
         sampler.stop
         (cpu - begun) / samples / 2

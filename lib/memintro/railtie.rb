@@ -19,8 +19,8 @@ module Memintro
   #   config.memintro.start = true
   #   config.memintro.hunt = true
   class Railtie < ::Rails::Railtie
-    # The settings of {Middleware}, with the same names; `every` is the former name of `one_in`.
-    MIDDLEWARE_SETTINGS = %i[fields format one_in every over fragmentation skip logger max_rss_bytes
+    # The settings of {Middleware}, with the same names.
+    MIDDLEWARE_SETTINGS = %i[fields format one_in over fragmentation skip logger max_rss_bytes
                              max_growth_bytes_per_hour on_limit].freeze
     # All settings.
     SETTINGS = [:enabled, :start, :objects, :hunt, :on_finding, *MIDDLEWARE_SETTINGS].freeze

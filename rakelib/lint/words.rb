@@ -33,8 +33,6 @@ class ForbiddenWords
     "registry" => /\bregistr(?:y|ies)\b/i,
     "lost" => /\blost frees?\b/i,
     "missed" => /\bmissed (?:allocations?|events?)\b/i,
-    "line" => /\bTrend::Line\b(?!`\s+and `Trend#lines)|\btrend\.lines\b/,
-    "every" => /\bMiddleware\b[^\n]* every: \d|\bconfig\.memintro\.every\b/,
     "picture" => /\bpictures?\b/i,
     "chart" => /\bcharts\b|\b(?:a|the) chart\b/i,
     # Not after the quote of a lifetime in Rust.
@@ -46,7 +44,7 @@ class ForbiddenWords
   }.freeze
   # Forbidden words that a pattern cannot distinguish from an allowed use: most of them are the word of another entry,
   # or a word of Ruby, ELF or plain English.
-  UNCHECKED = ["delta", "dump", "event", "leak", "live", "log", "map", "mark", "method", "minutes", "object",
+  UNCHECKED = ["delta", "dump", "event", "leak", "live", "log", "line", "map", "mark", "method", "minutes", "object",
                "period", "PLT", "preload", "probe", "range", "report", "section", "server", "slot", "snapshot",
                "usable size"].freeze
   # The pattern that a space stands for.

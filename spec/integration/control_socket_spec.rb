@@ -86,7 +86,7 @@ RSpec.describe "the control socket", :listening do
   ODD = ["x", -1, 1.5, 10**22, false, ["x"], { "a" => 1 }].freeze
   # Arguments of the commands, and what each takes of these.
   TAKEN = {
-    "top" => { n: [], by: [], older_than: [], older_than_gcs: [], format: [], app_root: ["x"], colour: [false] },
+    "top" => { n: [], by: [], older_than_gcs: [], format: [], app_root: ["x"], colour: [false] },
     "report" => { top: [], by: [], format: [], app_root: ["x", false], colour: [false] },
     "vitals" => { top: [], by: [] },
     "account" => { ruby: [false] },
@@ -107,10 +107,10 @@ RSpec.describe "the control socket", :listening do
   it "names a wrong argument, its value and what is allowed, whatever it is" do
     path = path_of(start_program("Memintro.listen; puts :ready; sleep").pid)
     wrong = TAKEN.flat_map { |command, all| all.flat_map { |name, taken| [command].product([name], ODD - taken) } }
-    wrong.push(["top", :older_than, 2**32], ["top", :n, 2**63], ["report", :top, 10**22], ["snapshot", :parts, [5]])
+    wrong.push(["top", :older_than_gcs, 2**32], ["top", :n, 2**63], ["report", :top, 10**22], ["snapshot", :parts, [5]])
     answers = wrong.to_h do |command, name, value|
       # Without it, top is a report.
-      others = command == "top" ? { older_than: 0 } : {}
+      others = command == "top" ? { older_than_gcs: 0 } : {}
       request = { command: command, arguments: { **others, name => value } }
       [[command, name, value], ask(path, JSON.generate(request)).first]
     end

@@ -18,7 +18,7 @@ RSpec.describe "what is older than one collection", :listening do
         make = ->(count, size) { Array.new(count) { Fiddle.malloc(size) } }
         seen = lambda do
           site = Memintro["-e:3"]
-          aged = Memintro.top(nil, older_than: 1).find { |one| one.name == "-e:3" }
+          aged = Memintro.top(nil, older_than_gcs: 1).find { |one| one.name == "-e:3" }
           [site.old_bytes, site.old_blocks, aged&.live_bytes.to_i, aged&.live_blocks.to_i]
         end
         answers = []
@@ -57,7 +57,7 @@ RSpec.describe "what is older than one collection", :listening do
       GC.start
       young = Array.new(3_000) { Fiddle.malloc(200) }
       make = [Memintro["-e:3"], Memintro["-e:5"]]
-      aged = Memintro.top(nil, older_than: 1).find { |one| one.name == "-e:3" }
+      aged = Memintro.top(nil, older_than_gcs: 1).find { |one| one.name == "-e:3" }
       puts JSON.generate(old: make[0].old_bytes, visit: aged.live_bytes, young: make[1].old_bytes,
                          errors: [make[0].old.live_bytes_standard_error, aged.live_bytes_standard_error],
                          bound: make[1].old.interval(:live_bytes))

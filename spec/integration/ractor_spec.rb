@@ -31,7 +31,7 @@ RSpec.describe "Memintro in a Ractor" do
   def self.table
     main = ["start", "start(mode: :full, stop_after: nil, max_tracker_bytes: nil, max_sites: nil)", "stop", "tracking?",
             "mode", "preloaded?", "track { 1 }", "mark", "clear", "totals", "thread_totals", "each_call_site { break }",
-            "each_call_site.first", "top", "top(1, by: :growth, older_than: 1)", "[]('(boot)')", "report($stderr)",
+            "each_call_site.first", "top", "top(1, by: :growth, older_than_gcs: 1)", "[]('(boot)')", "report($stderr)",
             "report($stderr, format: :json, app_root: '/')", "doctor", "configuration", "configure { |c| c.top = 1 }",
             "listen", "listen(name: 'web')", "log_every", "measure {}", "compare(a: proc {}, b: proc {})",
             "default_figure", "stacks", "account", "leaks", "trim", "heap_dump('/tmp/x')",

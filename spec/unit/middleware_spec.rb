@@ -107,7 +107,6 @@ RSpec.describe "Memintro::Middleware" do
     expect { middleware(fields: [:size]) }.to raise_error(ArgumentError, /fields is :size; it must be one of :method,/)
     expect { middleware(fields: :path) }.to raise_error(TypeError, /fields is :path; it must be an Array/)
     expect { middleware(format: :xml) }.to raise_error(ArgumentError, /format is :xml; it must be one of :logfmt, :js/)
-    expect { middleware(every: 0) }.to raise_error(ArgumentError, /every is 0/)
     expect { middleware(one_in: 0) }.to raise_error(ArgumentError, /one_in is 0/)
     expect { middleware(over: "1MB") }.to raise_error(TypeError, /over is "1MB"/)
     expect { middleware(skip: 5) }.to raise_error(TypeError, /skip is 5; it must be a String, a Regexp, a callable/)
@@ -134,17 +133,6 @@ RSpec.describe "Memintro::Middleware" do
     app = middleware(big, over: 20_000_000, one_in: 2)
     %w[/a /big /b /c].each { |path| app.call(env(path)) }
     expect(paths).to eq(%w[/big /b])
-  end
-
-  it "takes `every:`, the former name of `one_in:`" do
-    app = middleware(every: 5)
-    12.times { |i| app.call(env("/#{i}")) }
-    expect(paths).to eq(%w[/4 /9])
-
-    log.truncate(log.rewind)
-    app = middleware(one_in: 2, every: 5)
-    5.times { |i| app.call(env("/#{i}")) }
-    expect(paths).to eq(%w[/1 /3])
   end
 
   it "skips by the path's beginning, by a pattern, by whatever a callable says" do

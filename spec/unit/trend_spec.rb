@@ -162,12 +162,6 @@ RSpec.describe Memintro::Trend do
                                                  "series" => have_attributes(size: 2))
   end
 
-  it "answers to its former names" do
-    found = trend([100, 200, 300, 400, 500, 600])
-    expect([found.lines, found[:lines], found["lines"]]).to all(equal(found.series))
-    expect(Memintro::Trend::Line).to equal(Memintro::Trend::Series)
-  end
-
   it "says how many it does not show" do
     io = StringIO.new
     found = trend([100, 200, 300, 400, 500], [1, 2, 3, 4, 5])

@@ -123,10 +123,8 @@ module Memintro
 
       # Returns the top call sites; with `older_than_gcs`, only those with blocks that outlived this many collections.
       # With `rendering`, also what a table of the JSON needs.
-      def top(n: Report::DEFAULT_TOP, by: nil, older_than_gcs: nil, older_than: nil, format: "text",
+      def top(n: Report::DEFAULT_TOP, by: nil, older_than_gcs: nil, format: "text",
               app_root: nil, rendering: false)
-        older = Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
-        older_than_gcs = older if older_than_gcs.nil?
         if older_than_gcs.nil?
           return report(format: format, top: n, by: by, app_root: app_root, rendering: rendering)
         end

@@ -39,8 +39,4 @@ module Memintro
     end
     alias to_s inspect
   end
-
-  # The former name.
-  Crossing = LimitExceeded
-  deprecate_constant :Crossing
 end

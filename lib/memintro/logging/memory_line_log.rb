@@ -20,14 +20,12 @@ module Memintro
     # @param over [Integer, nil] a line for those that took more bytes than that; with `one_in:`, for one in so many too
     # @param logger [#info, #write, nil]
     # @param fragmentation [Boolean] adds `fragmentation_bytes` to the fields
-    # @param every [Integer, nil] the former name of `one_in`
     # @param default [Array<Symbol>]
     # @param known [Array<Symbol>] all there are
     # @raise [ArgumentError, TypeError]
-    def initialize(default:, known:, fields: nil, format: :logfmt, one_in: nil, over: nil, logger: nil, every: nil,
+    def initialize(default:, known:, fields: nil, format: :logfmt, one_in: nil, over: nil, logger: nil,
                    fragmentation: false)
-      former = Arguments.count(:every, every, least: 1, optional: true)
-      @one_in = Arguments.count(:one_in, one_in, least: 1, optional: true) || former
+      @one_in = Arguments.count(:one_in, one_in, least: 1, optional: true)
       @over = Arguments.count(:over, over, optional: true)
       if Arguments.flag(:fragmentation, fragmentation)
         default, fields = MemoryLineLog.with_fragmentation(default, fields)

@@ -30,16 +30,14 @@ module Memintro
     # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
     # @param older_than_gcs [Integer, nil] count as live only blocks that outlived so many GCs, and leave out sites
     #   without any: that shows what leaks, not caches that turn over. Visits every live block.
-    # @param older_than [Integer, nil] the former name of `older_than_gcs`
     # @param group [Symbol] sums over all sites of a `:file`, `:gem`, `:method`, or `:app`, the innermost line of the
     #   application; `:stack`, as {Memintro.stacks}. `:method`, `:app` and `:stack` need a `stack_depth` of at least 2.
     # @return [List<CallSite>] greatest first
     # @raise [ArgumentError, TypeError]
     # @raise [Error] if there are no stacks to group by
-    def top(n = 20, by: default_figure, older_than_gcs: nil, older_than: nil, group: :line)
+    def top(n = 20, by: default_figure, older_than_gcs: nil, group: :line)
       Arguments.count(:n, n, optional: true)
       Arguments.count(:older_than_gcs, older_than_gcs, most: CallSite::MOST_AGE, optional: true)
-      older_than_gcs ||= Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
       by = untracked { Arguments.choice(:by, by, CallSite::FIGURES) }
       group = untracked { call_sites && Arguments.choice(:group, group, SiteGroups::ALL) }
       unless group == :line

@@ -56,15 +56,6 @@ module Memintro
     #   first: certain ones by their slope in bytes
     attr_reader :series
 
-    # @return [List<Series>]
-    # @deprecated Use {#series}.
-    def lines = series
-
-    # @param name [Symbol, String] an attribute; `:lines` is the former name of `:series`
-    # @return [Object] its value
-    # @raise [ArgumentError] if there is no such attribute
-    def [](name) = super(name.to_s == "lines" ? :series : name)
-
     # @param snapshots [Array<Snapshot>] of one process, at least three, in any order
     # @param confidence [Float] that {#growing} asks for
     # @raise [ArgumentError, TypeError]

@@ -49,8 +49,8 @@ pub struct Site {
     pub(super) live_blocks: Figure,
     /// Allocations so far.
     pub(super) allocations: Figure,
-    /// Live bytes of blocks that have outlived a collection; `None` if the process has an older version that does not
-    /// say it.
+    /// Live bytes of blocks that have outlived a collection; `None` where the answer
+    /// has none.
     pub(super) old_bytes: Option<Figure>,
     /// Live blocks and objects, in bytes, and live objects; `None` unless objects are tracked.
     pub(super) retained: Option<(Figure, Figure)>,

@@ -88,9 +88,5 @@ module Memintro
         @variances[ESTIMATES.index(name)]
       end
     end
-
-    # The former name.
-    Line = Series
-    deprecate_constant :Line
   end
 end
