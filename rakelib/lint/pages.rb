@@ -3,7 +3,7 @@
 # Checks the shape of README.md and the other Markdown pages: length, width of prose, and size of table cells.
 class PageShape
   # Most lines of a page, by pattern; the first one that matches counts.
-  LONGEST = { "README.md" => 199, "CHANGELOG.md" => 40, "docs/**/*.md" => 120 }.freeze
+  LONGEST = { "README.md" => 199, "CHANGELOG.md" => 36, "docs/**/*.md" => 120 }.freeze
   # Pages whose prose and tables are checked.
   PAGES = ["*.md", "docs/**/*.md", "examples/**/*.md"].freeze
   WIDEST = 100
