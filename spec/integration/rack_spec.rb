@@ -82,7 +82,7 @@ RSpec.describe "Memintro::Middleware with tracking on" do
     expect(lines("controller").first[:malloc_bytes]).to be_between(300_000, 350_000)
   end
 
-  it "counts this thread alone where the application has another one work for it, as docs/rack.md says" do
+  it "counts this thread alone where the application has another one work for it, as docs/memory_lines.md says" do
     # Ruby takes the other's stack here, up to a megabyte of it.
     expect(lines("thread of its own").first[:malloc_bytes]).to be_between(100, 5_000_000)
   end
@@ -131,7 +131,7 @@ RSpec.describe "Memintro::Middleware with tracking on" do
     end
   end
 
-  it "is put in place by what README.md shows, with the fields that it and docs/rack.md show" do
+  it "is put in place by what README.md shows, with the fields that it and docs/memory_lines.md show" do
     rackup = Documents.blocks("ruby config.ru").first.code
     printed = run_ruby(code: <<~RUBY, requires: ["memintro", "rack"]).must_succeed
       app = Rack::Builder.new { eval(#{rackup.dump}) }.to_app

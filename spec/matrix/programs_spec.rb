@@ -28,7 +28,7 @@ RSpec.describe "A program written by others", :programs do
                                                   says: /^all parts: 0:499 .* 9:499$/ },
     "irb with a script" => { library: "irb", tool: "irb", command: :irb, says: /^"\[1,2,3,.*,50\]"$/ },
     # The program that asks, Puma's own process, and the workers. On Ruby 3.3 a worker may wait for itself until it is
-    # killed (docs/rack.md), and leaves no report then.
+    # killed (docs/limits.md), and leaves no report then.
     "Puma with 4 workers" => { library: "puma", tool: "puma", command: :puma, workers: 4,
                                processes: RUBY_VERSION < "3.3" ? 6 : 2,
                                says: /^\{"200"=>400\}\n4\n0\nnil\n15$/ }

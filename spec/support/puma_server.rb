@@ -90,7 +90,7 @@ class PumaServer
 
   # On Ruby 3.3 a Puma may never end after TERM, nor a worker before the master kills it, with nothing of memintro in
   # it: its server thread closes the pipe that the trap handler has just written to, and each waits for the other. (One
-  # in 60 alone, one cluster in 30 under load; docs/rack.md.) What logs at intervals goes on meanwhile.
+  # in 60 alone, one cluster in 30 under load; docs/limits.md.) What logs at intervals goes on meanwhile.
   def waits_for_itself?
     said = log.lines.grep_v(/\A(?:\[\d+\] )?MEMORY /).last.to_s
     RUBY_VERSION >= "3.3" && said.match?(/Gracefully (?:stopping|shutting down)/)

@@ -12,8 +12,8 @@ module Memintro
   #
   # A request lasts until its body is closed, streaming included. `malloc_bytes` and `malloc_calls` are those of its own
   # thread, and are present only if they are exact: while {Memintro.start} tracks; in sampled mode only `malloc_bytes`.
-  # Names of figures of the process say so. docs/rack.md explains each field. Costs about 10 µs a request, twice that on
-  # busy cores. Errors of memintro do not affect the application. Under `MEMINTRO_DISABLE` it only passes requests on.
+  # Names of figures of the process say so. docs/memory_lines.md explains each field. Costs about 10 µs a request, twice
+  # that on busy cores. Errors of memintro do not reach the application. Under `MEMINTRO_DISABLE` it passes requests on.
   #
   # @example
   #   require "memintro/rack"
@@ -30,7 +30,7 @@ module Memintro
     #   `fragmentation_bytes`, `time` only where the log does not say it
     # @option options [Symbol] :format `:logfmt` or `:json`
     # @option options [Integer] :one_in a line for one request in so many; without it for all, or with `over:` for
-    #   those alone. `:every` is its former name, and still works
+    #   those alone
     # @option options [Integer] :over a line for each request that asked malloc for more bytes than that, or, where that
     #   is not known, during which RSS grew by more
     # @option options [Boolean] :fragmentation adds `fragmentation_bytes`, the resident memory that malloc has free but
