@@ -48,8 +48,8 @@ RSpec.describe "through rbtrace", :listening do
     expect(rbtrace("Memintro.stop")).to match(/\A#<Memintro::Totals live .*allocated/)
   end
 
-  # The commands of docs/live_process.md and what it shows of each, on the program that it shows them on.
-  describe "what docs/live_process.md shows" do
+  # The commands of docs/without_listening.md and what it shows of each, on the program that it shows them on.
+  describe "what docs/without_listening.md shows" do
     block = Documents.blocks("console").find { |found| found.code.start_with?("$ rbtrace ") }
     shown = block.commands.to_h { |command| [command.text, command.shown] }
 

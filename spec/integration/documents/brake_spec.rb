@@ -92,7 +92,7 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
   end
 
   it "answers what rbtrace and signals ask for, from within a handler" do
-    page = Documents::PAGES.fetch("docs/live_process.md")
+    page = Documents::PAGES.fetch("docs/without_listening.md")
     asked = page.scan(/^\$ rbtrace -p PID -e '(.*)'$/).flatten
     expect(asked.size).to be >= 4
     asked = asked.map { |text| text.sub("/tmp/report.txt", "tmp/report.txt") }
