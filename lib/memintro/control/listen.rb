@@ -5,7 +5,7 @@ require_relative "../support/settings"
 
 module Memintro
   # Methods of {Memintro} that let commands in a shell ask this process: `memintro ps`, `memintro top PID` and so on.
-  # docs/control_socket.md has the protocol and what protects it. The first {#listen} loads the server.
+  # docs/control_socket.md says what protects it. The first {#listen} loads the server.
   #
   # With `MEMINTRO_LISTEN=1` in the environment, every process that requires memintro listens.
   module Listen

@@ -8,7 +8,7 @@ require_relative "schema"
 
 module Memintro
   module Control
-    # The lines of the protocol; docs/control_socket.md describes it.
+    # The lines of the protocol; docs/protocol.md describes it.
     module Protocol
       # Changes when the two sides would not understand each other.
       NUMBER = 1

@@ -8,7 +8,7 @@ module Memintro
   # and as expectations in specs.
   #
   # What a block leaks, allocates or retains is what its own thread does there: blocks of malloc and slots of Ruby
-  # objects, counted exactly. The block runs several times. docs/testing.md says how often, and how it is decided.
+  # objects, counted exactly. The block runs several times. docs/leak_checks.md says how it is decided.
   module MinitestAssertions
     # Fails if the block leaks: if its iterations leave memory behind, one after the other. Caches that fill, and
     # collections at any time, are no leak.

@@ -7,7 +7,7 @@ module Memintro
   # Matchers of RSpec for the memory of a block. `require "memintro/rspec"` makes them available in each example.
   #
   # What a block leaks, allocates or retains is what its own thread does there: blocks of malloc and slots of Ruby
-  # objects, counted exactly. The block runs several times. docs/testing.md says how often, and how it is decided.
+  # objects, counted exactly. The block runs several times. docs/leak_checks.md says how it is decided.
   module RSpecMatchers
     # Matches a block that leaks: whose iterations leave memory behind, one after the other. Caches that fill, and
     # collections at any time, are no leak.
