@@ -2,7 +2,7 @@
 
 require "spec_helper"
 
-# A signal handler may come upon anything, and may fork there: docs/design/hooking.md, "Who may wait for whom".
+# A signal handler may come upon anything, and may fork there: docs/design/waiting.md.
 RSpec.describe "A signal handler that forks" do
   def fork_upon(what, way:) = native(program("forking_handlers.cc"), what, way: way, deadline_seconds: 20)
 

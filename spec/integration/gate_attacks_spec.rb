@@ -3,7 +3,7 @@
 require "spec_helper"
 require "tmpdir"
 
-# What an attack on the gate tried: docs/design/hooking.md, "Who may wait for whom". Each part ends or is killed.
+# What an attack on the gate tried: docs/design/waiting.md. Each part ends or is killed.
 RSpec.describe "The gate under attack", alone: true do
   LOST = -8 # MEMINTRO_FIGURES_LOST
   # Seconds. Whoever waits for a thread that is gone waits for ever; a busy machine keeps anybody waiting for a while.

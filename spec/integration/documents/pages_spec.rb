@@ -29,7 +29,7 @@ RSpec.describe "README.md and docs/ as pages" do
   it "have commands, each of which is typed or has a reason not to be" do
     reasons = { **Documents::NOT_TYPED, **Documents::TYPED_BY }
     typed = commands.reject { |command| Documents.elsewhere?(command.text) }
-    expect([typed.size, commands.size - typed.size]).to match([be >= 30, be <= 64])
+    expect(typed.size).to be >= 30
     unused = reasons.keys.reject { |pattern| commands.any? { |command| command.text.match?(pattern) } }
     expect(unused).to eq([])
     specs = Documents::TYPED_BY.values.map { |name| File.join(Subprocess::ROOT, "spec", "integration", name) }
