@@ -91,7 +91,7 @@ RSpec.describe "README.md and docs/" do
 
     it "are those of the line that leaks" do
       row = %r{^.*examples/leak\.rb:12$}
-      command = shown("ruby -rmemintro -e 'Memintro.start; load")
+      command = shown("ruby -rmemintro -e 'Memintro.start; load \"examples/leak.rb\"; Memintro.report")
       [command.shown, typed(command.text).stdout].each do |text|
         counts = text[row].split.grep(/\A[\d,]+\z/).map { |cell| cell.delete(",").to_i }
         # A few blocks more: the records of pages that Ruby's heap grows by, whatever line runs just then.
