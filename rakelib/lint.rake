@@ -4,6 +4,7 @@
 
 require "json"
 require "open3"
+require_relative "lint/pages"
 require_relative "lint/ruby_layers"
 require_relative "lint/rust_circles"
 require_relative "lint/words"
@@ -34,8 +35,8 @@ def refuse(title, wrong)
 end
 
 desc "Run every lint"
-task lint: %w[lint:rustfmt lint:clippy lint:clippy_benches lint:rustdoc lint:deny lint:layers lint:words lint:rubocop
-              lint:yard lint:rbs]
+task lint: %w[lint:rustfmt lint:clippy lint:clippy_benches lint:rustdoc lint:deny lint:layers lint:words lint:pages
+              lint:rubocop lint:yard lint:rbs]
 
 namespace :lint do
   desc "Rust formatting"
@@ -120,6 +121,13 @@ namespace :lint do
     words = ForbiddenWords.new(".")
     refuse("Forbidden words (see RULES.md)", words.wrong)
     puts "#{words.size} files use no word that RULES.md forbids"
+  end
+
+  desc "No page is too long, no prose too wide, and no table cell too wordy"
+  task :pages do
+    pages = PageShape.new(".")
+    refuse("Shape of pages (see RULES.md)", pages.wrong)
+    puts "#{pages.size} pages are short and narrow"
   end
 
   desc "Ruby lints"

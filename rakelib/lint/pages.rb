@@ -1,15 +1,15 @@
 # frozen_string_literal: true
 
-# Checks the shape of README.md and the other Markdown pages: length, width of prose, and size of table cells.
+# Checks the shape of Markdown pages: their length, the width of prose, and the words in cells of tables.
 class PageShape
-  # Most lines of a page, by pattern; the first one that matches counts.
-  LONGEST = { "README.md" => 199, "CHANGELOG.md" => 36, "docs/**/*.md" => 120 }.freeze
-  # Pages whose prose and tables are checked.
-  PAGES = ["*.md", "docs/**/*.md", "examples/**/*.md"].freeze
-  WIDEST = 100
+  # Pages that are checked.
+  PAGES = ["{CHANGELOG,README,RULES}.md", "docs/**/*.md", "examples/**/*.md"].freeze
+  # Most lines of a page, by pattern.
+  MOST_LINES = { "README.md" => 199, "CHANGELOG.md" => 36, "docs/**/*.md" => 120 }.freeze
+  MOST_COLUMNS = 100
   MOST_WORDS = 15
-  # Pages whose tables define words or routes, and may have longer cells.
-  LONG_CELLS = ["RULES.md", "CONTRIBUTING.md"].freeze
+  # Pages whose tables define words.
+  LONG_CELLS = ["RULES.md"].freeze
 
   # @param root [String] folder of the checkout
   def initialize(root)
@@ -20,7 +20,12 @@ class PageShape
   def size = pages.size
 
   # @return [Array<String>] what is wrong, with file and line; empty: nothing
-  def wrong = pages.flat_map { |page| [*length(page), *lines(page)] }
+  def wrong
+    pages.flat_map do |page|
+      lines = File.readlines(File.join(@root, page), chomp: true, encoding: "UTF-8")
+      [*length(page, lines.size), *outside_of_code(lines).flat_map { |line, number| shape(page, line, number) }]
+    end
+  end
 
   private
 
@@ -28,39 +33,38 @@ class PageShape
     @pages ||= Dir.glob(PAGES, base: @root).sort
   end
 
-  def text(page) = File.readlines(File.join(@root, page), chomp: true, encoding: "UTF-8")
-
-  def length(page)
-    longest = LONGEST.find { |pattern, _| File.fnmatch?(pattern, page, File::FNM_PATHNAME) }&.last
-    size = text(page).size
-    longest && size > longest ? ["#{page}: #{size} lines; at most #{longest} may be"] : []
+  def length(page, lines)
+    most = MOST_LINES.find { |pattern, _| File.fnmatch?(pattern, page, File::FNM_PATHNAME) }&.last
+    most && lines > most ? ["#{page}: #{lines} lines; split it by task or shorten it to #{most}"] : []
   end
 
-  # Code blocks may be as wide as what was printed.
-  def lines(page)
+  # Examples are as wide as what was printed.
+  def outside_of_code(lines)
     code = false
-    text(page).each.with_index(1).flat_map do |line, number|
-      code = !code if line.lstrip.start_with?("```")
-      next [] if code || line.lstrip.start_with?("```")
-
-      line.lstrip.start_with?("|") ? cells(page, line, number) : width(page, line, number)
+    lines.each.with_index(1).reject do |line, _|
+      fence = line.lstrip.start_with?("```")
+      code = !code if fence
+      fence || code
     end
   end
 
-  # A link cannot be wrapped; a line that is one word wider is as narrow as it can be.
-  def width(page, line, number)
-    return [] if line.size <= WIDEST || line.strip.match?(/\A(?:[-*] )?\S+\z/)
+  def shape(page, line, number)
+    return cells(page, line, number) if line.lstrip.start_with?("|")
+    # A long address cannot be wrapped.
+    return [] if line.size <= MOST_COLUMNS || line.strip.match?(/\A(?:[-*] )?\S+\z/)
 
-    ["#{page}:#{number}: #{line.size} columns; wrap prose at #{WIDEST}"]
+    ["#{page}:#{number}: #{line.size} columns; wrap prose at #{MOST_COLUMNS}"]
   end
 
   def cells(page, line, number)
     return [] if LONG_CELLS.include?(page)
 
-    line.gsub(/`[^`]*`/, "").gsub("\\|", "").split("|").map { |cell| words(cell) }.select { |n| n > MOST_WORDS }
-        .map { |n| "#{page}:#{number}: a cell of #{n} words; at most #{MOST_WORDS} may be" }
+    longest = line.gsub(/`[^`]*`/, "").gsub("\\|", "").split("|").map { |cell| words(cell) }.max.to_i
+    return [] if longest <= MOST_WORDS
+
+    ["#{page}:#{number}: a cell of #{longest} words; use #{MOST_WORDS}, or a sentence below"]
   end
 
-  # Addresses of links do not count, and neither does code: a list of names may be long.
-  def words(cell) = cell.gsub(/\]\([^)]*\)/, "]").scan(/[[:alnum:]][^\s]*/).size
+  # Code and the addresses of links do not count.
+  def words(cell) = cell.gsub(/\]\([^)]*\)/, "]").scan(/[[:alnum:]]\S*/).size
 end
