@@ -98,7 +98,8 @@ fn write_in(
         Ok(file) => file,
         Err(status) => return status,
     };
-    let mut out = Output { file: file.descriptor(), failed: false, used: 0, buffer: output };
+    let mut out =
+        Output { file: file.descriptor(), room: file_size_limit(), failed: false, used: 0, buffer: output };
     let paused = own.and_then(|own| THREADS.pause_for(own, PATIENCE));
     if paused.is_some() {
         shared::flush();
@@ -270,6 +271,8 @@ impl Drop for Uncancelled {
 /// Buffers writes before write(2).
 struct Output<'a> {
     file: c_int,
+    /// Bytes that the file may still grow by.
+    room: u64,
     failed: bool,
     used: usize,
     buffer: &'a mut [u8; OUTPUT_BYTES],
@@ -305,6 +308,11 @@ impl Output<'_> {
 
     fn flush(&mut self) {
         let mut rest = self.buffer.get(..self.used).unwrap_or_default();
+        // The kernel would end the process with SIGXFSZ, and so change how it ends.
+        match self.room.checked_sub(rest.len() as u64) {
+            Some(room) => self.room = room,
+            None => self.failed = true,
+        }
         while !rest.is_empty() && !self.failed {
             // SAFETY: a plain system call on initialised bytes.
             let count = unsafe { libc::write(self.file, rest.as_ptr().cast(), rest.len()) };
@@ -316,6 +324,14 @@ impl Output<'_> {
         }
         self.used = 0;
     }
+}
+
+/// Bytes that a file of this process may have (ulimit -f).
+fn file_size_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a plain system call on a valid record, which stays as it is if the kernel refuses.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
 }
 
 /// Whether the last system call was interrupted by a signal.

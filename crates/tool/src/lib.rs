@@ -18,6 +18,11 @@ use std::process::ExitCode;
 
 /// Runs one subcommand, prints errors, and returns the exit status: 0 for success, 1 for failure, 2 for wrong usage.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    // SAFETY: no handler is installed; a file that is too large is an error of the write.
+    #[cfg(unix)]
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
     let of_dumps = arguments.first().is_some_and(|name| name == "heap");
     let outcome = match arguments.first().and_then(|name| name.to_str()) {
         #[cfg(target_os = "linux")]

@@ -109,7 +109,7 @@ module Memintro
     end
 
     def deliver
-      render(@stream)
+      bounded(@stream) { |io| render(io) }
     end
 
     def render(io)

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
+require_relative "../support/files"
 require_relative "../support/warn_once"
 require_relative "log_device"
 require_relative "log_pause"
@@ -100,7 +101,9 @@ module Memintro
 
     # @return [Array(Symbol, String)] what {LogPause} wants to know, and why a line is lost
     def attempt(line, logger)
-      warning = LogDevice.watch { logger.respond_to?(:info) ? logger.info(line) : logger.write("#{line}\n") }
+      warning = LogDevice.watch do
+        logger.respond_to?(:info) ? logger.info(line) : Files.bounded(logger) { |io| io.write("#{line}\n") }
+      end
       warning ? [:stuck, warning] : [:written, nil]
     rescue SystemCallError, IOError => e
       [:stuck, "#{e.class}: #{e.message}"]

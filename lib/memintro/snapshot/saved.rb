@@ -187,7 +187,7 @@ module Memintro
       def self.write_into(path, text)
         return OutputTarget.feed(path, text) if File.pipe?(path)
 
-        File.open(path, File::WRONLY | File::APPEND) { |file| file.write(text) }
+        File.open(path, File::WRONLY | File::APPEND) { |file| Files.bounded(file) { |io| io.write(text) } }
       end
       private_class_method :write_into
 

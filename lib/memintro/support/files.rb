@@ -5,6 +5,42 @@ module Memintro
   #
   # @api private
   module Files
+    # What a file that is open for writing is extended with. The kernel ends a process that makes a file larger than its
+    # limit of file sizes (ulimit -f). This raises instead, before anything is written.
+    module Bounded
+      # @return [Integer] bytes that the file may still grow by
+      attr_writer :room
+
+      # @param parts [Array<#to_s>]
+      # @return [Integer] bytes
+      # @raise [Errno::EFBIG]
+      def write(*parts)
+        parts = parts.map(&:to_s)
+        @room -= parts.sum(&:bytesize)
+        raise Errno::EFBIG if @room.negative?
+
+        super(*parts)
+      end
+    end
+
+    # Passes on a file or a stream that can be written to without that the limit of file sizes ends the process.
+    #
+    # @param io [IO] stays open
+    # @yieldparam io [IO]
+    # @return [Object] the block's value
+    def self.bounded(io)
+      limit, = Process.getrlimit(:FSIZE)
+      return yield(io) if limit == Process::RLIM_INFINITY || !io.is_a?(IO) || !io.stat.file?
+
+      # Another process may write at the same file's end.
+      own = io.flush.dup
+      own.sync = true
+      own.extend(Bounded).room = limit - [io.stat.size, io.pos].max
+      yield own
+    ensure
+      own&.close
+    end
+
     # Removes a file, if it exists and may be removed.
     #
     # @param path [String]
@@ -42,7 +78,8 @@ module Memintro
     # @raise [SystemCallError, IOError]
     def self.replace(path, &write)
       beside = beside(path)
-      File.open(beside, File::WRONLY | File::CREAT | File::EXCL | File::NOFOLLOW, 0o600, &write)
+      flags = File::WRONLY | File::CREAT | File::EXCL | File::NOFOLLOW
+      File.open(beside, flags, 0o600) { |file| bounded(file, &write) }
       File.rename(beside, path)
       beside = nil
     ensure

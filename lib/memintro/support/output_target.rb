@@ -152,11 +152,11 @@ module Memintro
     # @return [nil]
     # @raise [SystemCallError, Error]
     def write(&render)
-      return render.call(@stream) if @stream
+      return Files.bounded(@stream, &render) if @stream
       return replace(&render) if replaceable?
       return self.class.feed(file, self.class.text(&render)) if File.pipe?(file)
 
-      File.open(file, "a", &render)
+      File.open(file, "a") { |io| Files.bounded(io, &render) }
     end
 
     private

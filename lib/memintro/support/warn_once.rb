@@ -10,9 +10,17 @@ module Memintro
       return if @warned
 
       @warned = true
-      STDERR.write("memintro: #{text}\n")
-    rescue StandardError
+      bounded(STDERR) { |io| io.write("memintro: #{text}\n") }
+    rescue StandardError, LoadError
       nil # without standard error there is nobody to tell
+    end
+
+    # See {Files.bounded}, which is loaded where there is a limit.
+    def bounded(io, &block)
+      return yield(io) if Process.getrlimit(:FSIZE).first == Process::RLIM_INFINITY
+
+      require_relative "files"
+      Files.bounded(io, &block)
     end
   end
 end

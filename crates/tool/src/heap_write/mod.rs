@@ -37,8 +37,6 @@ pub fn run(arguments: &[OsString]) -> Result<(), String> {
     // Whoever started this ends it by closing the pipe, and then the file is removed here.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
-    // SAFETY: as above; a file that is too large is an error of the write.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let path = Path::new(path);
     let file = NewFile::create(path)?;
     let input = Input::new(std::io::stdin(), piece).map(Mutex::new);

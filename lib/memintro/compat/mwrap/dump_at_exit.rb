@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../../support/files"
+
 module Mwrap
   # The `MWRAP` variable: `dump_path:FILE,dump_min:BYTES` or `dump_fd:N,dump_min:BYTES`. Where both targets are given
   # the path counts; it is appended to.
@@ -28,11 +30,11 @@ module Mwrap
     def self.dump(options)
       least = Integer(options.fetch("dump_min", "0"), 10)
       if options["dump_path"]
-        File.open(options["dump_path"], "a") { |io| Mwrap.dump(io, least) }
+        File.open(options["dump_path"], "a") { |file| Memintro::Files.bounded(file) { |io| Mwrap.dump(io, least) } }
       else
-        io = IO.for_fd(Integer(options["dump_fd"], 10), "w", autoclose: false)
-        Mwrap.dump(io, least)
-        io.flush
+        stream = IO.for_fd(Integer(options["dump_fd"], 10), "w", autoclose: false)
+        Memintro::Files.bounded(stream) { |io| Mwrap.dump(io, least) }
+        stream.flush
       end
     rescue StandardError => e
       STDERR.write("memintro: MWRAP=#{ENV['MWRAP']}: #{e.message}\n")
