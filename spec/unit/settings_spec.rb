@@ -59,8 +59,10 @@ RSpec.describe Memintro::Settings do
       expect { configuration.top = 2**64 }
         .to raise_error(ArgumentError, "top is #{2**64}; it must be a whole number of at least 1 and at most " \
                                        "#{(2**63) - 1}, or all, or nil")
-      expect { configuration.native_children = "1" }
-        .to raise_error(ArgumentError, 'native_children is "1"; it must be 1 or 0')
+      expect { configuration.native_children = 1 }
+        .to raise_error(ArgumentError, "native_children is 1; it must be true or false")
+      expect { configuration.native_callers = "0" }
+        .to raise_error(ArgumentError, 'native_callers is "0"; it must be true or false, or nil')
       expect(configuration.inspect.size).to be < 200
     end
   end

@@ -5,7 +5,8 @@
 //! run time. If a Ruby lacks one, only the features that need it are missing. (Lazy binding would not help: the first
 //! call of a missing function ends the process.)
 //!
-//! All differences between Rubies are here: each function is in a table with the Rubies that have it.
+//! This table lists the functions, the Rubies that have them, and what does not work without them. Layouts and flags
+//! that differ between Rubies are in the files that it names, and in `heap/slot.rs` and `heap_dump/slot.rs`.
 //!
 //! | function | 3.1 | 3.3 | 3.4 | without it |
 //! |---|---|---|---|---|

@@ -56,7 +56,8 @@ module Memintro
         return checked unless checked.nil? || few?(checked)
 
         beyond = checked.nil? && most && Settings.checked(kind, value, Float::INFINITY)
-        raise ArgumentError, "#{name} is #{value.inspect}; it must be #{expected(beyond)}#{', or nil' if default.nil?}"
+        words = kind == :switch ? "true or false" : expected(beyond)
+        raise ArgumentError, "#{name} is #{value.inspect}; it must be #{words}#{', or nil' if default.nil?}"
       end
 
       # @param value [Object]
@@ -73,7 +74,7 @@ module Memintro
       end
 
       # @param beyond [Object] whether it is the greatest value that was passed
-      # @return [String] what is allowed, in words
+      # @return [String] what the flag and the variable allow, in words
       def expected(beyond = nil)
         limit = " and at most #{most}" if beyond
         case kind

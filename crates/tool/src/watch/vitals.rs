@@ -14,11 +14,11 @@ pub struct Vitals {
     pub time: f64,
     /// Resident bytes; None where the kernel does not say.
     pub rss_bytes: Option<u64>,
-    /// Resident bytes that malloc has free but keeps; None if nobody asked, or if it is not known.
+    /// Resident bytes that malloc has free but keeps; None if they were not asked for, or are unknown.
     pub fragmentation_bytes: Option<u64>,
     /// Whether they were asked for.
     pub(super) asked_fragmentation: bool,
-    /// Resident bytes; None if the kernel does not say.
+    /// Objects of Ruby that live.
     pub live_objects: u64,
     /// Collections so far: all, minor, major.
     pub collections: [u64; 3],

@@ -1,7 +1,9 @@
 //! The whole of Ruby's heap as lines of JSON, written by a frozen copy of this process.
 //!
-//! host ── [`crate::copy`] ──► the copy: walks the heap, writes lines ── pipe ──► `memintro-tool`, started by the copy.
-//! The tool's answer (its standard output) and its complaints (standard error) come back through two pipes.
+//! host ── [`crate::copy`] ──► the copy: walks the heap, writes lines ──► `memintro-tool`, started by the copy.
+//! For a file, the lines go through memory that the copies share with the tool ([`tool`]); for questions such as
+//! `holders`, and where the kernel refuses such memory, through a pipe. The tool's answer (its standard output) and its
+//! complaints (standard error) come back through two pipes.
 //!
 //! From Rust: [`begin`] with a [`Question`] makes the copy; [`Asking::wait`] waits for a while without the GVL.
 //! From Ruby: `Memintro::HeapCopy.ask(["heap", "holders", "-", …], redact:, seconds:) { |progress| … }` returns the

@@ -1,4 +1,5 @@
-//! Objects as words of memory. All layouts and flags that differ between Rubies are here.
+//! Objects as words of memory: the layouts and flags that a dump reads, by Ruby version. `crate::heap::slot` has those
+//! of a walk over the heap.
 
 use rb_sys::VALUE;
 
