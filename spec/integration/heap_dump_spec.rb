@@ -299,7 +299,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     said = memintro("heap-dump", program.pid, "-o", path("p.ndjson.zst")).must_succeed.stdout
     expect(said).to match(%r{\A#{@folder}/p.ndjson.zst: 4\d\d,\d{3} objects of process #{program.pid} \(-e\) in \d})
     expect(said).to match(/ of lines\), written in \d+\.\d+ s; it stood still for \d+\.\d+ ms$/)
-    expect(said).to include("What strings hold was left out; --no-redact writes it.")
+    expect(said).to include("The contents of strings were left out; --no-redact writes them.")
     found = memintro("heap-dump", program.pid, "-o", path("q-%p"), "--json", "--no-redact").must_succeed
     expect(JSON.parse(found.stdout)).to include("path" => path("q-#{program.pid}"), "compression" => "plain",
                                                 "redacted" => false)

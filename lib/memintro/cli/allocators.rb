@@ -16,9 +16,9 @@ module Memintro
 
         Runs CMD with each allocator that is installed here: glibc, glibc with MALLOC_ARENA_MAX=2, jemalloc,
         tcmalloc and mimalloc, in turn. Shows the medians of time, CPU time of CMD and the processes that it waits
-        for, peak RSS and the last RSS of CMD's own process, and which allocator was loaded. Live bytes are what
-        CMD's own process has in use when it ends: of one more run of each, which is tracked and not timed. What
-        CMD prints is thrown away.
+        for, peak RSS and the last RSS of CMD's own process, and which allocator was loaded. One more run of each is
+        tracked and not timed: live bytes are what CMD's own process has in use when it ends. The output of CMD is
+        discarded.
       TEXT
       # Files of the libraries.
       LIBRARIES = { "jemalloc" => "libjemalloc.so.2", "tcmalloc" => "libtcmalloc_minimal.so.4",

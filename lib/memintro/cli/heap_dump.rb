@@ -15,8 +15,8 @@ module Memintro
         Usage: memintro heap-dump [options] PID|NAME… -o FILE
 
         Writes all objects of a running process into a file, one line of JSON each, as ObjectSpace.dump_all does. The
-        process stands still only while the kernel copies it: some 10 ms for each GiB. The process itself writes
-        FILE, which appears when it is whole. Give a name that ends in .zst or .gz to have it compressed.
+        process stands still only while the kernel copies it. The process itself writes FILE, which appears when it
+        is complete. A name that ends in .zst or .gz selects compression.
 
         #{LongStop::TEXT}
 
@@ -28,12 +28,12 @@ module Memintro
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("-o", "--output FILE", "where to; %p becomes the process id") { |file| @output = file }
-          parser.on("--[no-]redact", "leave out what strings hold, but for lengths and hashes; default:",
+          parser.on("-o", "--output FILE", "file to write; %p becomes the process id") { |file| @output = file }
+          parser.on("--[no-]redact", "leave out contents of strings, not lengths and hashes; default:",
                     "unless RAILS_ENV and the like of the process say development or test") do |redact|
             @redact = redact
           end
-          parser.on("--compress KIND", %w[plain gzip zstd], "plain, gzip or zstd; default: as FILE is named") do |kind|
+          parser.on("--compress KIND", %w[plain gzip zstd], "plain, gzip or zstd; default: by name of FILE") do |kind|
             @compress = kind
           end
         end
@@ -67,7 +67,7 @@ module Memintro
         objects = "#{Units.count(answer['objects'])} objects"
         @out.puts("#{Names.printable(answer['path'])}: #{objects} of #{who(listener)} in #{size}, written in " \
                   "#{answer['took_s']} s; it stood still for #{answer['pause_ms']} ms")
-        @out.puts("What strings hold was left out; --no-redact writes it.") if answer["redacted"]
+        @out.puts("The contents of strings were left out; --no-redact writes them.") if answer["redacted"]
         return if answer["unread_types"].zero?
 
         @out.puts("References of #{answer['unread_types']} types of C extensions are missing: their functions hang " \

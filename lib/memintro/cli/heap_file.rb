@@ -11,17 +11,17 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro heap COMMAND [options] FILE...
 
-        Answers from a heap dump: that of memintro heap-dump, or of ObjectSpace.dump_all of Ruby 2.1 and later.
+        Reads a heap dump: one of memintro heap-dump, or of ObjectSpace.dump_all of Ruby 2.1 and later.
         FILE may be compressed by gzip or zstd; - is standard input. It may also come first: memintro heap FILE top.
         docs/heap_files.md explains the answers.
 
           histo         objects and bytes by class, type or line (--by)
-          top           the objects that retain most, without what is always there (--all); or those
+          top           the objects that retain most, without what every process has (--all); or those
                         that are largest themselves (--by bytes)
           dominators    what retains most: classes, and the tree from the top
-          holders       by which ways the chosen objects are held, in groups
-          path          how roots lead to an object, by ways that share none (--paths)
-          referrers     who refers to the chosen objects
+          holders       what keeps the chosen objects alive, in groups of ways
+          path          ways from roots to an object, without common objects (--paths)
+          referrers     what refers to the chosen objects
           retained      what would be free without the chosen objects
           duplicates    strings that are there more than once
           strings       strings by length and by line

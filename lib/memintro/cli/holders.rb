@@ -15,10 +15,10 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro holders [options] PID|NAME…
 
-        Says who holds the objects of a class in a running process, by which ways from a root, with shares. A frozen
-        copy of the process answers; the process stands still only while the kernel copies it. NAME is that of a
-        class, or another one that an answer has: imemo_callinfo, "(singleton class)", T_HASH. What strings hold does
-        not leave the process unless RAILS_ENV and the like say development or test.
+        Shows what keeps the objects of a class alive in a running process: the ways from roots, with their shares.
+        A frozen copy of the process answers; the process stands still only while the kernel copies it. NAME is a
+        class, or another name from an answer: imemo_callinfo, "(singleton class)", T_HASH. The contents of strings
+        do not leave the process unless RAILS_ENV and the like say development or test.
 
         #{LongStop::TEXT}
 
@@ -30,10 +30,10 @@ module Memintro
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--class NAME", "objects of this class, without those of classes below it") { |name| @class = name }
-          parser.on("--site PATH:LINE", "objects that this line made, or any line of PATH; where",
-                    "objects are tracked (memintro start PID --objects)") { |site| @site = site }
-          parser.on("--older-than-gcs N", "objects that outlived N collections; where objects are tracked") do |text|
+          parser.on("--class NAME", "objects of this class, without its subclasses") { |name| @class = name }
+          parser.on("--site PATH:LINE", "objects that this line made, or any line of PATH; needs",
+                    "tracked objects (memintro start PID --objects)") { |site| @site = site }
+          parser.on("--older-than-gcs N", "objects that outlived N collections; needs tracked objects") do |text|
             @older = number(text, "--older-than-gcs")
           end
           parser.on("-n", "--top N", "ways to show; default 10") { |text| @top = number(text, "--top") }

@@ -14,8 +14,8 @@ module Memintro
       # The paragraph of the commands' help.
       TEXT = <<~TEXT.chomp.freeze
         While the kernel copies the process, it stands still for 10 to 100 ms for each GiB, and for 5 to 10 ms for
-        each 1,000 mappings, of which each fiber and each thread has two. Where there are 10,000 and more, this is
-        said before, on standard error.
+        each 1,000 mappings, of which each fiber and each thread has two. With 10,000 and more, a line on standard
+        error says so first.
       TEXT
       private_constant :MICROSECONDS
 

@@ -12,8 +12,8 @@ module Memintro
         Usage: memintro start [options] PID|NAME…
 
         Starts tracking in a running process. If it tracks already with the same settings, nothing changes. With
-        another mode, it keeps what was collected. With other limits, it starts again from zero. What it says about
-        objects and native callers takes effect at once: without --objects, it tracks objects no more.
+        another mode, it keeps what was collected. With other limits, it starts again from zero. Its options for
+        objects and native callers take effect at once: without --objects, tracking of objects ends.
 
         #{TARGET}
       TEXT

@@ -11,8 +11,8 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro trim [options] PID|NAME…
 
-        Has the allocator of a running process give free memory back to the kernel (malloc_trim of glibc, the purge of
-        jemalloc, tcmalloc or mimalloc), and shows what RSS did. Threads that allocate wait meanwhile.
+        Makes the allocator of a running process return free memory to the kernel (malloc_trim of glibc, the purge of
+        jemalloc, tcmalloc or mimalloc), and shows RSS before and after. Threads that allocate wait meanwhile.
 
         #{TARGET}
       TEXT
