@@ -7,18 +7,18 @@
 #     Memintro::MemCheck.configure { |config| config.binary_name = "mygem" }
 #     Memintro::MemCheck::TestTask.new(mem_check: :compile) { |t| t.libs << "test" }
 require_relative "api/whole"
-require_relative "integrations/mem_check/configuration"
-require_relative "integrations/mem_check/check"
+require_relative "mem_check/configuration"
+require_relative "mem_check/check"
 
 module Memintro
   # Checks of native gems in their tests. `require "memintro/mem_check"` loads it, in a Rakefile. docs/mem_check.md is
   # about it.
   module MemCheck
-    autoload :TestTask, File.expand_path("integrations/mem_check/test_task.rb", __dir__)
+    autoload :TestTask, File.expand_path("mem_check/test_task.rb", __dir__)
 
     # The task for RSpec. It is loaded only where RSpec is.
     module RSpec
-      autoload :RakeTask, File.expand_path("integrations/mem_check/rspec_task.rb", __dir__)
+      autoload :RakeTask, File.expand_path("mem_check/rspec_task.rb", __dir__)
     end
 
     class << self

@@ -21,6 +21,7 @@ class RubyLayers
     "control" => %w[support runtime malloc heap process measure snapshot report logging hunt api],
     "integrations" => %w[support runtime malloc heap process measure snapshot report logging hunt api],
     "compat" => %w[support runtime malloc heap process api],
+    "mem_check" => %w[support runtime malloc heap process measure snapshot report logging hunt api],
     "cli" => %w[support runtime malloc heap process snapshot report logging hunt api control integrations]
   }.freeze
   # The files outside of all folders, which users require by name, and the folders that they belong to.
@@ -28,7 +29,7 @@ class RubyLayers
     "version" => "support", "error" => "support", "sampler" => "process", "snapshot" => "api",
     "diff" => "api", "trend" => "api", "control" => "control", "autorun" => "integrations",
     "rack" => "integrations", "railtie" => "integrations", "sidekiq" => "integrations", "rspec" => "integrations",
-    "minitest" => "integrations", "mem_check" => "integrations", "mwrap" => "compat", "get_process_mem" => "compat",
+    "minitest" => "integrations", "mem_check" => "mem_check", "mwrap" => "compat", "get_process_mem" => "compat",
     "iseq_collector" => "compat", "cli" => "cli"
   }.freeze
   # The extension's module, and the layer that must not use it.

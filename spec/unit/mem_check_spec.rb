@@ -2,7 +2,7 @@
 
 require_relative "../spec_helper"
 require "memintro/mem_check"
-require "memintro/integrations/mem_check/rules"
+require "memintro/mem_check/rules"
 
 # The parts of a memory check that need no tests to run: rules, suppressions, outputs, Valgrind's XML.
 RSpec.describe "Memintro::MemCheck, part by part" do

@@ -91,7 +91,7 @@ module Memintro
         Dir.mktmpdir("memintro-") do |folder|
           launch = Launch.new(report: File.join(folder, "%p.json"), format: :json)
           tracked = launch.variables
-          preload = Launch.before(launch.hook, env["LD_PRELOAD"], ":")
+          preload = Paths.before(launch.hook, env["LD_PRELOAD"], ":")
           pid = start({ **env, **tracked, "LD_PRELOAD" => preload }, command)
           Process.wait(pid)
           JSON.parse(File.read(File.join(folder, "#{pid}.json"))).fetch("totals").fetch("live_bytes")

@@ -77,7 +77,7 @@ module Memintro
         raise Failure, Brake.cause if Brake.on?
 
         launch = Launch.new(report: File::NULL).check
-        preload = Launch.before(launch.hook, ENV["LD_PRELOAD"], ":")
+        preload = Paths.before(launch.hook, ENV["LD_PRELOAD"], ":")
         variables = { **launch.settings, "LD_PRELOAD" => preload, "RUBYOPT" => launch.require_flag }
         return if system(variables, RbConfig.ruby, "-e", PROBE, out: File::NULL)
 

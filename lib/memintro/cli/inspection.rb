@@ -113,7 +113,7 @@ module Memintro
       def environment(launch)
         { **variables.compact.to_h { |key, value| ["MEMINTRO_LAUNCHED_#{key}", value.to_s] },
           OutputOwner::VARIABLES[:appointed] => Process.pid.to_s,
-          "RUBYOPT" => Launch.before(launch.require_flag(Paths::LAUNCHED), ENV["RUBYOPT"], " ") }
+          "RUBYOPT" => Paths.before(launch.require_flag(Paths::LAUNCHED), ENV["RUBYOPT"], " ") }
       end
 
       # Absolute, because the command may change its folder.

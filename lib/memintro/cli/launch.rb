@@ -36,9 +36,9 @@ module Memintro
 
       # @return [Hash{String => String}] all of them, in front of what this process's environment has
       def variables
-        { "LD_PRELOAD" => Launch.before(hook, ENV["LD_PRELOAD"], ":"), **settings, **beginning, **rubies,
-          **library.transform_values { |folder| Launch.before(folder, ENV["RUBYLIB"], ":") },
-          "RUBYOPT" => Launch.before(require_flag, ENV["RUBYOPT"], " ") }
+        { "LD_PRELOAD" => Paths.before(hook, ENV["LD_PRELOAD"], ":"), **settings, **beginning, **rubies,
+          **library.transform_values { |folder| Paths.before(folder, ENV["RUBYLIB"], ":") },
+          "RUBYOPT" => Paths.before(require_flag, ENV["RUBYOPT"], " ") }
       end
 
       # @return [String] what `LD_PRELOAD` must begin with
@@ -94,12 +94,6 @@ module Memintro
         raise Failure.new("#{command.first}: command not found", 127)
       rescue Errno::EACCES, Errno::ENOEXEC, Errno::EISDIR => e
         raise Failure.new("#{command.first}: cannot be run: #{e.message.sub(/ - .*/m, '')}", 126)
-      end
-
-      # @param former [String, nil] what the variable holds
-      # @return [String] ours first, then what was there
-      def self.before(ours, former, separator)
-        [ours, *former.to_s.split(separator).reject { |part| part.empty? || part == ours }].join(separator)
       end
 
       private

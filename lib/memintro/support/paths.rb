@@ -79,6 +79,14 @@ module Memintro
       folders.sort_by { |version| version.split(".").map(&:to_i) }
     end
 
+    # @param ours [String] a path or flag
+    # @param former [String, nil] the value of a variable that lists such
+    # @param separator [String] of the list
+    # @return [String] the list with ours first, and once
+    def self.before(ours, former, separator)
+      [ours, *former.to_s.split(separator).reject { |part| part.empty? || part == ours }].join(separator)
+    end
+
     # @return [String] absolute path of the hook, whether or not it has been built
     def self.hook
       find(HOOK)

@@ -31,9 +31,9 @@ RSpec.describe Memintro::CLI::Launch do
   end
 
   it "puts the hook first and keeps what was there, once" do
-    expect(described_class.before("a", nil, ":")).to eq("a")
-    expect(described_class.before("a", "b:c", ":")).to eq("a:b:c")
-    expect(described_class.before("a", "b:a::c", ":")).to eq("a:b:c")
+    expect(Memintro::Paths.before("a", nil, ":")).to eq("a")
+    expect(Memintro::Paths.before("a", "b:c", ":")).to eq("a:b:c")
+    expect(Memintro::Paths.before("a", "b:a::c", ":")).to eq("a:b:c")
   end
 
   it "has a variable for each flag, and an absolute path for the report" do

@@ -2,8 +2,8 @@
 
 require "fileutils"
 require "tmpdir"
-require_relative "../../error"
-require_relative "../../support/brake"
+require_relative "../error"
+require_relative "../support/brake"
 require_relative "baseline"
 require_relative "followed_run"
 require_relative "outputs"

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-require_relative "../../version"
-require_relative "../../support/user_files"
-require_relative "../../support/json_text"
-require_relative "../../support/names"
+require_relative "../version"
+require_relative "../support/user_files"
+require_relative "../support/json_text"
+require_relative "../support/names"
 require_relative "finding"
 
 module Memintro

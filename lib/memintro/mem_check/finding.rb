@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require_relative "../../support/names"
-require_relative "../../support/units"
+require_relative "../support/names"
+require_relative "../support/units"
 
 module Memintro
   module MemCheck

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 require "shellwords"
-require_relative "../../error"
-require_relative "../../support/json_text"
-require_relative "../../support/names"
-require_relative "../../support/paths"
-require_relative "../../support/tool_call"
+require_relative "../error"
+require_relative "../support/json_text"
+require_relative "../support/names"
+require_relative "../support/paths"
+require_relative "../support/tool_call"
 require_relative "finding"
 require_relative "test_run"
 

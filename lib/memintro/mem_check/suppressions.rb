@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require_relative "../../error"
-require_relative "../../support/names"
+require_relative "../error"
+require_relative "../support/names"
 
 module Memintro
   module MemCheck

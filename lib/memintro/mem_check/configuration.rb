@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../../support/files"
+require_relative "../support/files"
 
 module Memintro
   module MemCheck

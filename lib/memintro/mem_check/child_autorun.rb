@@ -2,15 +2,15 @@
 
 # A memory check lets each Ruby process of the tests require this file. It raises nothing: the tests run even if
 # memintro fails, and the check then says that it has no verdict.
-require_relative "../../support/brake"
+require_relative "../support/brake"
 
 unless Memintro::Brake.on? || defined?(Memintro::MemCheck::Child) || !ENV.key?("MEMINTRO_CHECK_FOLDER")
   begin
-    require_relative "../../support/native"
+    require_relative "../support/native"
     Memintro::Native.load_hook
     Memintro::Native.untracked_enter
     begin
-      require_relative "../../api/whole"
+      require_relative "../api/whole"
       require_relative "child"
       Memintro::MemCheck::Child.new(ENV.to_h).install
     ensure

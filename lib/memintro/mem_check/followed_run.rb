@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-require_relative "../../error"
-require_relative "../../support/json_text"
-require_relative "../../support/names"
-require_relative "../../support/paths"
-require_relative "../../support/units"
+require_relative "../error"
+require_relative "../support/json_text"
+require_relative "../support/names"
+require_relative "../support/paths"
+require_relative "../support/units"
 require_relative "child"
 require_relative "finding"
 require_relative "test_run"
@@ -16,7 +16,7 @@ module Memintro
     class FollowedRun < TestRun
       # Characters that LD_PRELOAD or RUBYOPT cannot have in a path.
       UNSPEAKABLE = /[\s:;$]/.freeze
-      AUTORUN = File.join(Paths::CODE, "integrations/mem_check/child_autorun.rb").freeze
+      AUTORUN = File.join(Paths::CODE, "mem_check/child_autorun.rb").freeze
       # A larger answer of a process is not read.
       MOST_BYTES = 64 << 20
       private_constant :UNSPEAKABLE, :AUTORUN, :MOST_BYTES
@@ -24,8 +24,8 @@ module Memintro
       # @return [Hash{String => String}]
       def environment(folder)
         refuse
-        { "LD_PRELOAD" => before(Paths.hook, ENV["LD_PRELOAD"], ":"),
-          "RUBYOPT" => before("-r#{AUTORUN}", ENV["RUBYOPT"], " "), "MEMINTRO_MODE" => "full",
+        { "LD_PRELOAD" => Paths.before(Paths.hook, ENV["LD_PRELOAD"], ":"),
+          "RUBYOPT" => Paths.before("-r#{AUTORUN}", ENV["RUBYOPT"], " "), "MEMINTRO_MODE" => "full",
           "MEMINTRO_STACK_DEPTH" => "64", "MEMINTRO_REPORT" => nil, "MEMINTRO_CHECK_CLEARS" => "1",
           Child::FOLDER => folder, Child::NAMES => @config.binaries.join(File::PATH_SEPARATOR),
           Child::ROOT => File.realpath(Dir.pwd), Child::SECONDS => @config.seconds.to_s,
@@ -59,10 +59,6 @@ module Memintro
         return unless odd
 
         raise Error, "#{odd.inspect} has a character that LD_PRELOAD and RUBYOPT split at: install the gem elsewhere"
-      end
-
-      def before(ours, former, separator)
-        [ours, *former.to_s.split(separator).reject { |part| part.empty? || part == ours }].join(separator)
       end
 
       def answer(file)

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-require_relative "../../runtime/after_fork"
-require_relative "../../runtime/loader"
-require_relative "../../malloc/leaks/reading"
-require_relative "../../support/json_text"
+require_relative "../runtime/after_fork"
+require_relative "../runtime/loader"
+require_relative "../malloc/leaks/reading"
+require_relative "../support/json_text"
 require_relative "finding"
 require_relative "repetitions"
 require_relative "rules"

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../../mem_check"
+require_relative "../mem_check"
 
 module Memintro
   module MemCheck
