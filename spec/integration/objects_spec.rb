@@ -246,7 +246,7 @@ RSpec.describe "objects by line" do
     expect([answers, without]).to eq([[100, 101], 1])
     expect(tracked).to eq([true, !guarded])
     expect(refused.to_s).to match(guarded ? /crashes when a Ractor begins .* objects: false/ : /\A\z/)
-    expect(result.stderr.scan("objects are tracked no more").size).to eq(guarded ? 1 : 0)
+    expect(result.stderr.scan("objects are no longer tracked").size).to eq(guarded ? 1 : 0)
   end
 
   it "follows objects that compaction moves, and forgets those that are freed" do

@@ -44,7 +44,7 @@ RSpec.describe "asking a running process", :listening do
     expect(said("start", pid)).to eq("#{who} tracks its allocations now (full mode)\n")
     expect(said("start", pid)).to eq("#{who} tracked already; nothing changed (full mode)\n")
     expect(said("start", pid, "--max-sites", "500"))
-      .to eq("#{who} tracks its allocations anew, with the new settings (full mode)\n")
+      .to eq("#{who} restarted tracking with the new settings (full mode)\n")
     top = eventually { said("top", pid).then { |text| text if text.match?(/-e:1$/) } }
     expect(top).to match(/^memintro .*: pid #{pid}, ruby #{RUBY_VERSION}, full mode, started live/)
     # What the server itself allocates is in no figure.
@@ -229,7 +229,7 @@ RSpec.describe "asking a running process", :listening do
     expect(said("start", pid)).to end_with(" tracks its allocations now (full mode)\n")
     expect(said("start", pid)).to end_with(" tracked already; nothing changed (full mode)\n")
     expect(said("start", pid, "--mode", "sampled"))
-      .to end_with(" changed the mode, and kept its figures; it finds native callers no more (sampled mode)\n")
+      .to end_with(" changed the mode, and kept its figures; it no longer finds native callers (sampled mode)\n")
     expect(JSON.parse(said("top", pid, "--json")).dig("process", "mode")).to eq("sampled")
   end
 
@@ -243,8 +243,8 @@ RSpec.describe "asking a running process", :listening do
     expect(said("start", pid, "--objects")).to end_with(" tracked already; nothing changed (full mode)\n")
     expect(said("start", pid, "--objects=String")).to eq("#{same}it tracks other objects, from zero (full mode)\n")
     expect(said("start", pid, "--no-native-callers", "--stop-after", "600"))
-      .to eq("#{same}it tracks objects no more; it finds native callers no more; it stops after the time that was " \
-             "given (full mode)\n")
+      .to eq("#{same}it no longer tracks objects; it no longer finds native callers; it stops after the given time " \
+             "(full mode)\n")
     expect(said("start", pid, "--objects", "--mode", "sampled"))
       .to end_with(" changed the mode, and kept its figures; it tracks objects from now on (sampled mode)\n")
   end

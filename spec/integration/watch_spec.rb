@@ -178,7 +178,7 @@ RSpec.describe "memintro watch" do
     watch(pid) do |terminal|
       terminal.wait_for("not tracking")
       finish(pid)
-      terminal.wait_for("has ended, or listens no more")
+      terminal.wait_for("has ended, or no longer listens")
       terminal.type("m")
       terminal.wait_for("the process is gone: nothing can be asked of it")
       terminal.type("\x03")

@@ -35,7 +35,7 @@ RSpec.describe "A Ruby that lacks a function" do
     [%w[rb_during_gc], [:lines, *WALKS], /call sites are native callers.*the heap cannot be read/],
     [%w[rb_objspace_each_objects rb_obj_memsize_of rb_imemo_name], WALKS, /the heap cannot be read/],
     [%w[rb_objspace_internal_object_p rb_class_real rb_class_get_superclass rb_mod_name], %i[histogram],
-     /the classes of objects cannot be told/],
+     /the classes of objects are unknown/],
     [%w[rb_iseq_path rb_iseq_label rb_iseq_first_lineno], %i[details], /are shown without the path, the label or/],
     [%w[rb_thread_call_without_gvl2], [], /other threads wait/],
     [%w[rb_thread_create], [], /does not notice the children/],

@@ -190,7 +190,7 @@ pub fn duplicates(strings: &Strings, options: &Options) -> Result<Answer, String
         .collect();
     answer.table(&["could go", "strings", "value"], &rows);
     if strings.redacted {
-        answer.note("the dump has hashes in place of values; equal hashes are equal values");
+        answer.note("the dump has hashes instead of values; equal hashes are equal values");
     }
     if strings.untold.objects > 0 {
         answer.note(format!(

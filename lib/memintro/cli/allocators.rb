@@ -134,7 +134,7 @@ module Memintro
                            name: name, seconds: seconds, cpu: spent, peak: Units.bytes(peak), last: Units.bytes(last),
                            live: live[name] ? Units.bytes(live[name]) : "-", answered: answer(list)))
         end
-        @out.puts("Live bytes are known of Ruby alone, and where it ends by itself.") if live.value?(nil)
+        @out.puts("Live bytes are known only for Ruby processes that end by themselves.") if live.value?(nil)
         missing = LIBRARIES.keys - outcomes.keys
         @out.puts("Not installed: #{missing.join(', ')}.") unless missing.empty?
       end

@@ -30,15 +30,15 @@ module Memintro
 
       # Results, by the state in the answer.
       STATES = { "started" => "tracks its allocations now",
-                 "restarted" => "tracks its allocations anew, with the new settings",
+                 "restarted" => "restarted tracking with the new settings",
                  "switched" => "changed the mode, and kept its figures",
                  "unchanged" => "tracked already; nothing changed" }.freeze
       # What changed besides, by the word in the answer.
-      CHANGES = { "objects_on" => "it tracks objects from now on", "objects_off" => "it tracks objects no more",
+      CHANGES = { "objects_on" => "it tracks objects from now on", "objects_off" => "it no longer tracks objects",
                   "objects_others" => "it tracks other objects, from zero",
                   "native_callers_on" => "it finds native callers from now on",
-                  "native_callers_off" => "it finds native callers no more",
-                  "stop_after_on" => "it stops after the time that was given" }.freeze
+                  "native_callers_off" => "it no longer finds native callers",
+                  "stop_after_on" => "it stops after the given time" }.freeze
       private_constant :STATES, :CHANGES
 
       def show(listener, answer)

@@ -242,8 +242,8 @@ module Memintro
       chosen = [*("--site=#{site}" if site), *("--older-than-gcs=#{older}" if older)]
       return chosen if chosen.empty? || Native.tracks_objects
 
-      raise ArgumentError, "objects are not tracked, so nobody knows where and when they were made: " \
-                           "Memintro.start(objects: true) begins to note it (memintro start PID --objects)"
+      raise ArgumentError, "objects are not tracked, so their lines and ages are unknown: track them with " \
+                           "Memintro.start(objects: true) (memintro start PID --objects)"
     end
 
     def selection(of)

@@ -32,12 +32,12 @@ module Memintro
         given = JsonText.parse(File.binread(@file).force_encoding(Encoding::UTF_8))
         rows = given["accepted"] if given.is_a?(Hash) && given["version"] == VERSION
         unless rows.is_a?(Array) && rows.all? { |row| row.is_a?(Hash) && row["fingerprint"].is_a?(String) }
-          raise Error, "the baseline #{shown} has another form: write it anew with MEMINTRO_UPDATE_BASELINE=1"
+          raise Error, "the baseline #{shown} has an unknown form: write it again with MEMINTRO_UPDATE_BASELINE=1"
         end
 
         rows.to_h { |row| [row["fingerprint"], row["title"].to_s] }
       rescue JsonText::Invalid => e
-        raise Error, "the baseline #{shown} is no JSON (#{e.message}): write it anew with MEMINTRO_UPDATE_BASELINE=1"
+        raise Error, "the baseline #{shown} is no JSON (#{e.message}): write it again with MEMINTRO_UPDATE_BASELINE=1"
       rescue SystemCallError => e
         raise Error, "the baseline #{shown} cannot be read: #{e.message.sub(/ @ .*/m, '')}"
       end

@@ -156,7 +156,7 @@ module Memintro
       def notes
         dropped = Memintro.totals.dropped
         notes = []
-        notes << "#{Units.counted(dropped, 'allocation')} could not be followed for want of memory" if dropped.positive?
+        notes << "memory ran out: #{Units.counted(dropped, 'allocation')} could not be followed" if dropped.positive?
         notes
       end
 

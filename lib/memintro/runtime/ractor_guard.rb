@@ -93,7 +93,7 @@ module Memintro
       ensure
         Native.untracked_leave
       end
-      STDERR.write("memintro: objects are tracked no more, because a Ractor begins, and Ruby #{RUBY_VERSION} would " \
+      STDERR.write("memintro: objects are no longer tracked, because a Ractor begins, and Ruby #{RUBY_VERSION} would " \
                    "crash; malloc is still tracked\n")
       nil
     end

@@ -68,7 +68,7 @@ fn heading(state: &State, columns: u16, paint: Paint, now: Instant) -> Line<'sta
         }
         Condition::Gone => {
             let waiting = if state.returns { "; waiting for another of its name" } else { "" };
-            vec![Span::styled(format!("has ended, or listens no more{waiting}"), paint.of(Color::Red))]
+            vec![Span::styled(format!("has ended, or no longer listens{waiting}"), paint.of(Color::Red))]
         }
         Condition::Answering => tracking(state.vitals.as_ref(), paint),
     };

@@ -17,11 +17,11 @@ module Memintro
         lines: "call sites are native callers, because lines of Ruby cannot be read",
         heap: "the heap cannot be read, so iseqs, each_iseq, top_iseqs, internals, histogram and occupancy raise " \
               "UnknownRubyError",
-        classes: "the classes of objects cannot be told, so histogram and occupancy raise UnknownRubyError",
+        classes: "the classes of objects are unknown, so histogram and occupancy raise UnknownRubyError",
         iseqs: "instruction sequences are shown without the path, the label or the line that it would tell",
         iseq_kind: "instruction sequences cannot be told from other objects, so iseqs, each_iseq and top_iseqs raise " \
                    "UnknownRubyError",
-        measurements: "measure and compare tell nothing of objects and of the collector",
+        measurements: "measure and compare have no figures of objects and of the collector",
         turns: "other threads wait while memintro sorts figures of the heap or reads /proc",
         forks: "a process that listens does not notice the children that C code forks",
         objects: "start(objects: true) raises UnsupportedError, because Ruby does not tell of its objects",
