@@ -51,6 +51,12 @@ RSpec.describe Memintro::Cgroup do
               found.high_distance_bytes].map { |bytes| mib(bytes) }).to eq([512, 300, 40, 252, 400, 100])
     end
 
+    it "reads groups beside mounts whose names are no text, and groups of such names" do
+      v2("/caf\xE9", max: 512, current: 300)
+      found = group(own: "0::/caf\xE9\n", mounts: "31 23 0:27 / /mnt/\xFF rw - ext4 /dev/\xFE rw\n#{V2_MOUNT}")
+      expect([found.path, mib(found.limit_bytes)]).to eq(["/sys/fs/cgroup/caf\xE9", 512])
+    end
+
     it "takes the group that will be reached first, here one above" do
       v2("/pod", max: 600, current: 580)
       v2("/pod/app", max: 512, current: 300)

@@ -114,13 +114,14 @@ module Memintro
       end
 
       def status(pid)
-        File.read("/proc/#{pid}/status").scan(/^(VmHWM|VmRSS):\s+(\d+)/).to_h { |name, kib| [name, Integer(kib, 10)] }
+        found = File.binread("/proc/#{pid}/status").scan(/^(VmHWM|VmRSS):\s+(\d+)/)
+        found.to_h { |name, kib| [name, Integer(kib, 10)] }
       rescue SystemCallError
         {} # it has just ended
       end
 
       def allocator(pid)
-        maps = File.read("/proc/#{pid}/maps")
+        maps = File.binread("/proc/#{pid}/maps")
         LIBRARIES.keys.find { |name| maps.include?("/lib#{name}") } || ("glibc" if maps.include?("/libc"))
       rescue SystemCallError
         nil # it has just ended

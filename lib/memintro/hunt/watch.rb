@@ -80,7 +80,7 @@ module Memintro
       # @return [Integer, nil] memory of its own that the process has, resident or swapped out, without the tables of
       #   tracking; nil without /proc, or without a descriptor to read it by
       def own_memory
-        found = File.read(STATUS).scan(/^(?:RssAnon|VmSwap):\s*(\d+) kB/)
+        found = File.binread(STATUS).scan(/^(?:RssAnon|VmSwap):\s*(\d+) kB/)
         found.sum { |kib,| kib.to_i * 1024 } - tables unless found.empty?
       rescue SystemCallError
         nil

@@ -45,7 +45,8 @@ module Memintro
     def summary(version, levels)
       tightest = levels.select(&:limit).min_by(&:distance) || levels.first
       high = levels.select(&:high).min_by(&:high_distance)
-      Cgroup.new(version: version, path: tightest.path, limit_bytes: tightest.limit, usage_bytes: tightest.usage,
+      path = tightest.path.dup.force_encoding(Encoding.find("filesystem"))
+      Cgroup.new(version: version, path: path, limit_bytes: tightest.limit, usage_bytes: tightest.usage,
                  reclaimable_bytes: tightest.reclaimable, high_bytes: high&.high,
                  high_distance_bytes: high&.high_distance)
     end
@@ -127,8 +128,9 @@ module Memintro
       text(path).to_s.lines
     end
 
+    # Names of groups and mounts need not be text.
     def text(path)
-      File.read(@root + path).chomp
+      File.binread(@root + path).chomp
     rescue SystemCallError
       nil
     end

@@ -162,7 +162,7 @@ module Memintro
     private_constant :EXITING
 
     def ending?(pid)
-      File.read("/proc/#{pid}/stat")[/\) \S(?: -?\d+){5} (\d+)/, 1].to_i & EXITING != 0
+      File.binread("/proc/#{pid}/stat")[/\) \S(?: -?\d+){5} (\d+)/, 1].to_i & EXITING != 0
     rescue SystemCallError
       true
     end

@@ -60,7 +60,7 @@ module Memintro
     end
 
     def sleeps(id)
-      [id, File.read("/proc/self/task/#{id}/status")[/^voluntary_ctxt_switches:.*/] || raise(Errno::ENOENT)]
+      [id, File.binread("/proc/self/task/#{id}/status")[/^voluntary_ctxt_switches:.*/] || raise(Errno::ENOENT)]
     end
   end
 end

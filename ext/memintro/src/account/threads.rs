@@ -52,9 +52,10 @@ impl Threads {
 
 /// How many threads the kernel counts.
 fn counted() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let text = std::fs::read("/proc/self/stat").ok()?;
     // After the name, which may hold anything, the number of threads is the 18th word.
-    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(17)?.parse().ok()
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    std::str::from_utf8(text.get(end + 1..)?).ok()?.split_ascii_whitespace().nth(17)?.parse().ok()
 }
 
 /// Lists the caches of all threads, as chunks. `None` if some thread was not found. Called before anything is claimed

@@ -161,6 +161,8 @@ fn parse<T: FromRead>(process: &Process, name: &str) -> Result<Option<T>, Troubl
 fn read(process: &Process, name: &str) -> Result<Vec<u8>, ProcError> {
     let mut text = Vec::with_capacity(1_536);
     process.open_relative(name)?.read_to_end(&mut text).map_err(ProcError::from)?;
+    // The name of a process, which the kernel cuts after 15 bytes, need not be text.
+    text.iter_mut().filter(|byte| !byte.is_ascii()).for_each(|byte| *byte = b'?');
     Ok(text)
 }
 
