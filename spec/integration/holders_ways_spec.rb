@@ -45,6 +45,28 @@ RSpec.describe "ways to what holds objects", :vm do
     end
   end
 
+  it "do not begin at a word on a machine stack where another root leads to the object as well" do
+    # Only a local variable of C refers to the list that `map` fills, until the block has found that and keeps it.
+    rows = run_ruby(code: <<~RUBY, requires: %w[memintro objspace]).must_succeed.stdout.lines
+      class Document
+        attr_accessor :list
+      end
+      KEPT = [Document.new]
+      source = Array.new(600_000, 1)
+      rows = nil
+      source.map do
+        next if rows
+
+        KEPT[0].list = ObjectSpace.each_object(Array).find { |list| list.empty? && ObjectSpace.memsize_of(list) > 4e6 }
+        rows = Memintro.largest(3)
+      end
+      puts rows.map { |row| row.to_s }
+    RUBY
+    expect(rows[0]).to match(/\A4\.6 MiB retained \(40 B of its own\): Array, held by KEPT ← /)
+    expect(rows[1]).to match(/\A4\.6 MiB retained \(40 B of its own\): Document, held by KEPT\[0\] \(Array\) ← /)
+    expect(rows[2]).to match(/\A4\.6 MiB retained \(4\.6 MiB of its own\): Array, held by Document\#@list ← KEPT/)
+  end
+
   it "say that a part of a text keeps all of it" do
     text = run_ruby(code: <<~RUBY).must_succeed.stdout
       class Ids
@@ -53,6 +75,7 @@ RSpec.describe "ways to what holds objects", :vm do
       end
       IDS, COPIES = Array.new(2) { Ids.new }
       1_000.times { |i| IDS.read("parameters " * 400 + i.to_s, &:itself) }
+      GC.start
       puts Memintro.holders(String)
       IDS.instance_variable_get(:@seen).clear
       1_000.times { |i| COPIES.read("parameters " * 400 + i.to_s) { |part| "" + part } }

@@ -1,12 +1,13 @@
 //! The dominator tree: object A dominates B if every way from a root to B leads through A. So if A were gone, so
-//! were B, and A's retained bytes are those of all that it dominates, itself included.
+//! were B, and A's retained bytes are those of all that it dominates, itself included. A word on a machine stack is no way
+//! to what another root leads to: a stale one would hide all that is above the object.
 //!
 //! By the algorithm of Georgiadis and Tarjan that is called semi-NCA. It uses no recursion, and no stack beside its
 //! lists: ten million objects in one chain are no trouble.
 
 use crate::graph::Graph;
 use crate::pages::NONE;
-use crate::reach::{late_classes, reach};
+use crate::reach::{drop_stale_words, late_classes, reach};
 
 /// Objects by their numbers in the order of a depth-first walk. 0 is what holds all roots.
 #[derive(Debug, Default)]
@@ -32,7 +33,10 @@ impl Dominators {
     /// Computes the tree, and takes the references and their names out of the object graph: both together would not fit.
     pub fn of(graph: &mut Graph) -> Dominators {
         graph.drop_names();
-        let late = late_classes(graph, &reach(graph, None, &[]));
+        let tree = reach(graph, None, &[]);
+        let late = late_classes(graph, &tree);
+        drop_stale_words(graph, &tree);
+        drop(tree);
         let walk = Walk::over(graph, &late);
         graph.drop_edges();
         Self::computed(graph, walk)

@@ -219,6 +219,21 @@ impl Graph {
         })
     }
 
+    /// Whether a category of roots is of words on machine stacks and in registers, some of which are only left over.
+    pub fn is_machine_stack(&self, root: usize) -> bool {
+        self.edge_names.bytes_of(self.roots[root].name) == b"machine_context"
+    }
+
+    /// Forgets references of a category of roots.
+    pub fn drop_root_edges(&mut self, root: usize, unwanted: impl Fn(u32) -> bool) {
+        let Root { from, to, .. } = self.roots[root];
+        for target in &mut self.root_targets[from as usize..to as usize] {
+            if *target != NONE && unwanted(*target) {
+                *target = NONE;
+            }
+        }
+    }
+
     /// The address of an object.
     pub fn address(&self, object: u32) -> u64 {
         self.pages.address(self.slots[object as usize])

@@ -74,7 +74,7 @@ fn disjoint(graph: &Graph, object: u32, most: usize) -> Vec<Path> {
 
 /// References without a name of the machine stack that asked for the dump, or was in the middle of it.
 fn of_machine_stack(graph: &Graph) -> Vec<(usize, u32)> {
-    let of_stack = |root: &usize| graph.edge_names.bytes_of(graph.roots[*root].name) == b"machine_context";
+    let of_stack = |root: &usize| graph.is_machine_stack(*root);
     let edges =
         |root: usize| graph.root_edges(root).filter(|edge| edge.name == 0).map(move |edge| (root, edge.to));
     (0..graph.roots.len()).filter(of_stack).flat_map(edges).collect()

@@ -91,8 +91,8 @@ pub fn classes_of_kinds(graph: &Graph) -> Vec<u32> {
 pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tree {
     let mut parents = vec![NONE; graph.len()];
     let skipped = |object: u32| without.is_some_and(|bits| bits.has(object));
-    let is_stack = |root: usize| graph.edge_names.bytes_of(graph.roots[root].name) == b"machine_context";
-    let (stacks, surer): (Vec<usize>, Vec<usize>) = (0..graph.roots.len()).partition(|root| is_stack(*root));
+    let (stacks, surer): (Vec<usize>, Vec<usize>) =
+        (0..graph.roots.len()).partition(|root| graph.is_machine_stack(*root));
     let mut front = Vec::new();
     // What a name tells is told rather than what has none.
     let seed = |roots: &[usize], parents: &mut [u32], front: &mut Vec<u32>| {
@@ -142,6 +142,15 @@ pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tre
         if front.is_empty() {
             let Some(stacks) = left.take() else { return Tree { parents } };
             seed(stacks, &mut parents, &mut front);
+        }
+    }
+}
+
+/// Forgets words on machine stacks that refer to what another root leads to: that is held by the other root.
+pub fn drop_stale_words(graph: &mut Graph, tree: &Tree) {
+    for root in 0..graph.roots.len() {
+        if graph.is_machine_stack(root) {
+            graph.drop_root_edges(root, |object| tree.holder(object) != Holder::Root(root));
         }
     }
 }

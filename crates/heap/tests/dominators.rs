@@ -78,6 +78,32 @@ fn whole_class_is_plain(edges: &[(u64, u64)]) -> bool {
     edges.contains(&(1000, 0)) || !edges.iter().any(|edge| edge.1 == 0)
 }
 
+/// Objects of 1, 2, 4 and 8 bytes in a chain below the root `vm`, and words on the machine stack.
+fn retained_beside_words(words: &str) -> Vec<u64> {
+    let mut text = String::from("{\"type\":\"ROOT\", \"root\":\"vm\", \"references\":[\"0x1000\"]}\n");
+    writeln!(text, "{{\"type\":\"ROOT\", \"root\":\"machine_context\", \"references\":[{words}]}}").unwrap();
+    for at in 0..4 {
+        let next = if at == 2 { String::new() } else { format!("\"{:#x}\"", 0x1000 + 8 * (at + 1)) };
+        let (own, bytes) = (0x1000 + 8 * at, 1 << at);
+        writeln!(
+            text,
+            "{{\"address\":\"{own:#x}\", \"type\":\"ARRAY\", \"references\":[{next}], \"memsize\":{bytes}}}"
+        )
+        .unwrap();
+    }
+    let tree = Dominators::of(&mut graph(text));
+    let mut retained = vec![0; 4];
+    (1..tree.len()).for_each(|number| retained[tree.order[number] as usize] = tree.retained[number]);
+    retained
+}
+
+#[test]
+fn a_word_on_the_machine_stack_holds_only_what_no_other_root_leads_to() {
+    assert_eq!(retained_beside_words(""), [7, 6, 4, 0]);
+    assert_eq!(retained_beside_words("\"0x1010\""), [7, 6, 4, 0]);
+    assert_eq!(retained_beside_words("\"0x1010\", \"0x1018\""), [7, 6, 4, 8]);
+}
+
 #[test]
 fn a_chain_of_a_million_objects_is_no_trouble() {
     let count = 1_000_000_u64;
