@@ -5,7 +5,7 @@ require_relative "server_load"
 
 module Bench
   # What one run cost; workload and column are their names. `failure` is nil, or why there are no figures. Of the server
-  # there are ServerLoad's figures in place of cpu_s, wall_s and peak_rss_bytes.
+  # there are ServerLoad's figures instead of cpu_s, wall_s and peak_rss_bytes.
   Run = Struct.new(:workload, :column, :cpu_s, :wall_s, :peak_rss_bytes, :result, :failure,
                    *(ServerLoad::Figures.members - %i[cpu_s peak_rss_bytes]), keyword_init: true)
 

@@ -19,7 +19,7 @@ module Bench
                          :driver_share, :paced_p50_s, :paced_p99_s, keyword_init: true)
     WORKERS = 2
     WARM_UP_SECONDS = 3
-    # In place of seconds, where the time is scaled to none: what first requests load is mostly loaded then.
+    # Instead of seconds, where the time is scaled to none: what first requests load is mostly loaded then.
     WARM_UP_REQUESTS = 20
     SECONDS = 8
     # Three thousand requests: thirty are slower than their p99. Each has a connection of its own, because a thread of

@@ -35,7 +35,7 @@ elsif !defined?(Memintro::ProcessReport)
       # Not `warn`, which -W0 silences and which programs redefine.
       STDERR.write("memintro: not tracking process #{Process.pid}: #{e.message}\n")
     rescue StandardError
-      nil # without standard error there is nobody to tell
+      nil # without standard error there is no reader
     end
     Memintro::Paths.forget if defined?(Memintro::Paths) && !defined?(Memintro::Native)
   end

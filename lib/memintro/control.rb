@@ -21,7 +21,7 @@ module Memintro
     private_constant :TURN
 
     class << self
-      # A thread that is killed, or whose time is up, goes on until the server runs: nobody would answer at its socket.
+      # A thread that is killed, or whose time is up, goes on until the server runs, so that its socket has an answer.
       #
       # @param name [String, nil]
       # @return [String] the socket's path

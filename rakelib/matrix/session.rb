@@ -96,7 +96,7 @@ module Matrix
     end
 
     # Cargo treats a crate as another one if its sources are at another path. The short run compiles the extension
-    # without optimizations, in 7 CPU seconds in place of 40. The specs take 9 more then. With the first level of
+    # without optimizations, in 7 CPU seconds instead of 40. The specs take 9 more then. With the first level of
     # optimization, compiling takes 24.
     def crates_environment
       return {} unless @crates

@@ -54,5 +54,5 @@ pub const OBJECT_IS_YOUNG: u32 = 1;
 pub const OBJECT_IS_OLD: u32 = 2;
 /// Beside a site id, which has 24 bits: the line without its whole stacks.
 pub const SITE_ALONE: u32 = 1 << 31;
-/// In place of a site id: all sites, each whole stack by itself.
+/// Instead of a site id: all sites, each whole stack by itself.
 pub const EACH_SITE: u32 = u32::MAX - 1;

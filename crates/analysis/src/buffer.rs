@@ -84,7 +84,7 @@ impl Write for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.capacity > 0 {
-            // SAFETY: the mapping is this value's, and nobody has it any more.
+            // SAFETY: the mapping is this value's, and nothing uses it any more.
             unsafe { libc::munmap(self.start.cast(), self.capacity) };
         }
     }

@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(merge(&mut list, known.clone(), &sites(&[3])), Ok(0));
         assert_eq!((list[0].site, list[0].bytes, list[0].age), (3, 50, 5));
         assert_eq!((list[1].site, list[1].bytes), (NO_SITE, 56));
-        // At other places, too long, of a call site that nobody knows.
+        // At other places, too long, of an unknown call site.
         let bad = [block(8, 8, 3), block(64, 57, 3), block(64, 8, 4)];
         for one in bad {
             let mut list = all();

@@ -1,8 +1,8 @@
 //! A process of its own that has the hook read the tables which a core file has of it, and writes what they say.
 //!
 //! The tables are mapped where they were. If they are damaged, their reader follows wild addresses, so this process may crash,
-//! or never come to an end. Nobody depends on it: it has its limits of time, and once it has what it needs, the kernel lets it only
-//! read, write and end.
+//! or never come to an end. Nothing depends on it: it has its limits of time, and once it has what it needs, the kernel lets
+//! it only read, write and end.
 
 use std::ffi::{CString, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -76,7 +76,7 @@ fn read(core: &Path, hook_path: &Path) -> Result<i32, String> {
     let mut state = OtherState::default();
     only_read_write_and_end();
     // SAFETY: records that outlive the call, and callbacks that fit them. The hook was loaded from this build, and its memory is
-    // mapped; if it is damaged, this process may end, and nobody needs it.
+    // mapped; if it is damaged, this process may end, and it is not needed.
     unsafe { (api.other_process)(&raw const other, &raw mut state) };
     let both = u64::from(state.mode) | u64::from(state.is_lost) << 32;
     out.words(&[tags::END, both, u64::from(state.knows_generation), state.changing]);

@@ -40,7 +40,7 @@ pub mod kinds {
 const RED_ZONE: usize = 128;
 /// Zeroed data of a module directly behind its file; what is larger is more likely somebody else's.
 const LARGEST_DATA: usize = 1 << 20;
-/// In place of a call site: this is an object, no block.
+/// Instead of a call site: this is an object, no block.
 pub const OBJECT: u32 = u32::MAX - 1;
 /// Objects of C extensions, and of Ruby's own code.
 const DATA: u8 = 0x0c;
@@ -304,7 +304,7 @@ fn io_buffers(image: &Image<'_>, marking: &mut Marking<'_, '_, Words<'_>>) {
     }
 }
 
-/// What objects own that nothing points to: Ruby frees it with them. Addresses that they have as integers are nobody's.
+/// What objects own that nothing points to: Ruby frees it with them. Addresses that they have as integers have no owner.
 fn garbage(marking: &mut Marking<'_, '_, Words<'_>>) {
     let root = Root { has_integers: false, ..Root::new(kinds::GARBAGE, 1, ranks::LAST) };
     marking.has_integers = false;

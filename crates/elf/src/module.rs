@@ -108,7 +108,7 @@ impl<'m> Module<'m> {
             .filter_map(move |at| symbol::text(&tables, u32::try_from(at).ok()?).ok())
     }
 
-    /// The PLT entry that a non-PIE program has in place of the function `name` that it imports. In such a process
+    /// The PLT entry that a non-PIE program has instead of the function `name` that it imports. In such a process
     /// `&malloc` is this address everywhere.
     ///
     /// # Errors

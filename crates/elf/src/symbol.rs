@@ -84,7 +84,7 @@ impl Symbol {
         (defined && function).then(|| Definition { address: base.wrapping_add(self.value), indirect })
     }
 
-    /// The PLT entry that a non-PIE program has in place of a function that it imports.
+    /// The PLT entry that a non-PIE program has instead of a function that it imports.
     pub(crate) fn canonical_plt(&self, base: u64) -> Option<u64> {
         let stands_in = self.section == SHN_UNDEF && self.value != 0 && self.is_function();
         stands_in.then(|| base.wrapping_add(self.value))

@@ -1,4 +1,4 @@
-//! Dumps as Ruby writes them, and as nobody should.
+//! Dumps as Ruby writes them, and as they should not be.
 
 use memintro_heap::answer::Read;
 use memintro_heap::graph::Graph;

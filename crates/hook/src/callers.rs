@@ -34,14 +34,14 @@ const PLACES: usize = 16;
 const KEPT_PLACES: usize = 1024;
 
 static CAPTURES: Captures<PLACES> = Captures::new();
-/// Of a program without Ruby, where nobody takes copies away.
+/// Of a program without Ruby, where copies are not taken away.
 static KEPT: Captures<KEPT_PLACES> = Captures::new();
 static KEEPS: AtomicBool = AtomicBool::new(false);
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 static NOTIFY: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// The time up to which requests are used up, of either kind.
 static USED_MS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// The time of the request that nobody has followed yet, or 0. It may be lost, and so holds for [`PAUSE_MS`] only.
+/// The time of the request that is still open, or 0. It may be lost, and so holds for [`PAUSE_MS`] only.
 static ASKED_MS: AtomicU64 = AtomicU64::new(0);
 static VM_START: AtomicUsize = AtomicUsize::new(0);
 static VM_END: AtomicUsize = AtomicUsize::new(0);

@@ -13,7 +13,7 @@ use crate::shared::BODIES_ONLY;
 
 type Pointer = *mut c_void;
 
-/// Larger blocks mostly are new from the kernel; filling them would make pages of theirs that nobody needs.
+/// Larger blocks mostly are new from the kernel; filling them would make pages of theirs that are not needed.
 const MOST_BYTES: usize = 1 << 20;
 
 static IS_ON: AtomicBool = AtomicBool::new(false);

@@ -2,8 +2,8 @@
 //! gate records it ([`crate::replay`]).
 //!
 //! The thread asks the VM for the line at once, because frames and paths exist only now. It interns nothing, because
-//! during a fork nobody may change what the child gets. See [`memintro_tracker::threads`] for who closes the gate and
-//! why nobody waits for it.
+//! during a fork no thread may change what the child gets. See [`memintro_tracker::threads`] for who closes the gate and
+//! why no thread waits for it.
 
 use core::cell::{Cell, OnceCell};
 use core::ffi::CStr;

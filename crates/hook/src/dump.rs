@@ -56,7 +56,7 @@ static LAST: Last = Last {
 /// Writes a dump to `path` now. `%p` in it stands for the process id.
 pub(crate) fn write(path: &CStr) -> Status {
     let Some(memory) = mmap::map(size_of::<Workspace>()) else { return Status::NO_MEMORY };
-    // SAFETY: zeroed memory of this size is a workspace, and nobody else knows of it.
+    // SAFETY: zeroed memory of this size is a workspace, and no other thread knows of it.
     let space = unsafe { memory.cast::<Workspace>().as_mut() };
     let own = thread::own();
     let status = write_in(space, own.as_deref(), path, false, 0, EXIT_STATUS_UNKNOWN);

@@ -1,7 +1,7 @@
 //! Where a raw dump goes: a new file beside the final name, which is renamed when it is complete.
 //!
 //! The folder may be writable for everybody (such as `/tmp`), and the process may be dying. So nothing that existed
-//! before is opened: it might be a pipe that nobody reads, or a file that somebody made to get the report. Nothing
+//! before is opened: it might be a pipe without a reader, or a file that somebody made to get the report. Nothing
 //! waits. The temporary name cannot be guessed and must be free. At the final name a file or a link is replaced, by
 //! renaming. A device, a pipe, a socket or a folder stays, and then there is no dump.
 

@@ -1,7 +1,7 @@
 //! Handles `_exit` and fatal signals, which end a process without running any handler of Ruby's.
 //!
 //! If a dump is wanted ([`arm`]), it is written then ([`crate::dump`]). Signal handlers are installed only when
-//! armed, and only for signals that nobody else handles. Ruby's own crash report ends in abort, so SIGABRT comes
+//! armed, and only for signals without another handler. Ruby's own crash report ends in abort, so SIGABRT comes
 //! after it. From 3.3 on it ends in [`raise`] of the same signal, whose action is the default one by then.
 
 use core::cell::UnsafeCell;
@@ -44,7 +44,7 @@ pub(crate) fn arm(path: Option<&CStr>) -> Status {
     if bytes.len() > MAX_PATH {
         return Status::BAD_OPTION;
     }
-    // SAFETY: not armed, so nobody reads; the length was checked.
+    // SAFETY: not armed, so it is not read; the length was checked.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), PATH.0.get().cast(), bytes.len()) };
     ARMED_PID.store(PID.load(Ordering::Relaxed), Ordering::Relaxed);
     ARMED.store(true, Ordering::Release);
@@ -89,7 +89,7 @@ fn watch(signal: c_int) {
 extern "C" fn on_fatal_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     leave_dump(signal, 0);
     if !has_default_action(signal) {
-        // Another handler is installed now and has called this one as its predecessor, in place of the default
+        // Another handler is installed now and has called this one as its predecessor, instead of the default
         // action.
         // SAFETY: zero is a valid sigaction: the default one.
         unsafe { libc::sigaction(signal, &core::mem::zeroed(), core::ptr::null_mut()) };

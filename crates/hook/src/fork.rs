@@ -80,7 +80,7 @@ fn before_tracked() {
 
 fn hold(own: &ThreadState) -> Held {
     // The order is that of start and stop. This is done also while nothing is tracked: another thread may be starting
-    // or reading, and the child must not inherit a pause that nobody ends.
+    // or reading, and the child must not inherit a pause that never ends.
     if THREADS.is_pauser(own) {
         // Other forks may be waiting for this pause while they hold everything else.
         return THREADS.hold_for_fork(own, 0, 0, || {});

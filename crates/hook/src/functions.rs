@@ -200,7 +200,7 @@ mod fallback {
         // SAFETY: any size is fine for malloc.
         let block = unsafe { call!(malloc::REAL, fn(usize) -> Pointer)(size.max(1)) };
         if block.is_null() {
-            // SAFETY: there is nobody to throw to; this is what an exception without a handler does.
+            // SAFETY: there is no caller to throw to; this is what an exception without a handler does.
             unsafe { libc::abort() };
         }
         block

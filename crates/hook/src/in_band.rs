@@ -47,7 +47,7 @@ const MOST_ESCAPES: u64 = 64;
 /// The table serves, whatever else there is: the user's wish, a memory check, an allocator that checks blocks, or a program in which
 /// somebody passes this library by.
 static IS_BARRED: AtomicBool = AtomicBool::new(false);
-/// Nobody may read them but their owners.
+/// Only their owners may read them.
 static IS_UNREADABLE: AtomicBool = AtomicBool::new(false);
 /// The start that is under way shall have them.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
@@ -145,7 +145,7 @@ pub(crate) fn leave() {
     }
 }
 
-/// The same at once. Blocks that nobody may read count as dropped. The world is paused.
+/// The same at once. Blocks that cannot be read count as dropped. The world is paused.
 pub(crate) fn end() {
     let Some(own) = thread::kept().filter(|_| TAILS.is_on()) else { return };
     if !step(own, true, usize::MAX) {
@@ -180,7 +180,7 @@ fn is_the_tables() {
     }
 }
 
-/// Goes on with moving blocks to the table: all if it takes over (`leaves`), else the old ones. `false`: nobody may read them, so
+/// Goes on with moving blocks to the table: all if it takes over (`leaves`), else the old ones. `false`: they cannot be read, so
 /// they stay. The world is paused.
 #[inline(never)]
 extern "C" fn step(own: &ThreadState, leaves: bool, most: usize) -> bool {
@@ -377,7 +377,7 @@ fn copy_by_file(from: usize, to: *mut c_void, len: usize) -> bool {
     ProcFile::open(c"/proc/self/mem").is_some_and(|file| unsafe { file.read(from, to, len) })
 }
 
-/// Visits all blocks with a record. The world is paused. `false`: nobody may read them.
+/// Visits all blocks with a record. The world is paused. `false`: they cannot be read.
 pub(crate) fn for_each(now: u32, visit: &mut dyn FnMut(usize, Removed)) -> bool {
     if TAILS.is_on() {
         if !begin_to_read() {

@@ -30,7 +30,7 @@ extern "C" fn destructor() {
 }
 
 extern "C" fn constructor() {
-    // SAFETY: nothing is tracked yet, so nobody has closed the gate.
+    // SAFETY: nothing is tracked yet, so the gate is open.
     unsafe { THREADS.settle_with(&Opening) };
     // SAFETY: plain system calls.
     unsafe {
@@ -56,7 +56,7 @@ extern "C" fn constructor() {
     thread::init();
     THREADS.register();
     fork::init();
-    // Set for the processes of a memory check, and by nobody else.
+    // Set for the processes of a memory check, only.
     let is_check = is_set(c"MEMINTRO_CHECK_CLEARS");
     if is_check
         || variable(c"MEMINTRO_RECORDS").is_some_and(|value| value.to_bytes() == b"table")
@@ -98,7 +98,7 @@ extern "C" fn constructor() {
 }
 
 /// Whether `memintro run` has said for which Rubies there is an extension, such as `3.1,3.4`, and this is none of them: its
-/// figures would cost time, and nobody could read them.
+/// figures would cost time, and could not be read.
 fn is_foreign() -> bool {
     let version = look_up(c"ruby_api_version").cast::<[core::ffi::c_int; 3]>();
     let Some(rubies) = variable(c"MEMINTRO_RUBIES").and_then(|value| value.to_str().ok()) else {

@@ -1,4 +1,4 @@
-//! Reads the key of the running line where the VM keeps it, in place of a call of [`memintro_abi::VmSource::frame`].
+//! Reads the key of the running line where the VM keeps it, instead of a call of [`memintro_abi::VmSource::frame`].
 //!
 //! It gives the same answer, or none. The places are the extension's ([`memintro_abi::VmWords`]), which has found them
 //! while the program runs and compared them with the VM's own answers.

@@ -1,6 +1,6 @@
 //! Takes blocks out of the sums whose records were damaged, so that what is live agrees again with the blocks that are known.
 //!
-//! Nobody knows which call sites such blocks are of, as long as there are others that are to be found: so it is done when the
+//! The call sites of such blocks are unknown as long as there are others that are to be found: so it is done when the
 //! table has taken over ([`crate::in_band`]). Then whatever a site has in its sums, and not in the table, is lost: it was freed in
 //! secret, or its record was written over.
 
@@ -14,7 +14,7 @@ use crate::shared::{self, SITES, TABLE, TAILS, THREADS};
 
 /// How many damaged records there were when it was done last.
 static DONE: AtomicU64 = AtomicU64::new(0);
-/// Blocks that are not known are not lost: sums have been set to zero since the start or clear, or nobody may read records.
+/// Blocks that are not known are not lost: sums have been set to zero since the start or clear, or records cannot be read.
 static IS_BARRED: AtomicBool = AtomicBool::new(false);
 /// What was taken out.
 static BLOCKS: AtomicU64 = AtomicU64::new(0);
@@ -57,7 +57,7 @@ fn with_room(sites: usize, run: impl FnOnce(&mut [Live])) -> bool {
     let bytes = sites.saturating_mul(size_of::<Live>()).max(1);
     let Some(room) = mmap::map(bytes) else { return false };
     let first: NonNull<Live> = room.cast();
-    // SAFETY: fresh memory of that size, whose zeroes are numbers; nobody else has it.
+    // SAFETY: fresh memory of that size, whose zeroes are numbers; no other thread has it.
     run(unsafe { core::slice::from_raw_parts_mut(first.as_ptr(), sites) });
     // SAFETY: as above.
     unsafe { mmap::unmap(room, bytes) };

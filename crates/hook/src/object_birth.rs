@@ -19,7 +19,7 @@ use crate::objects::is_tracking;
 use crate::shared::{OBJECTS, THREADS};
 use crate::thread;
 
-/// Stand for words that nobody has lent.
+/// Stand for words that were not lent.
 static NO_WORDS: ObjectWords = ObjectWords {
     object: AtomicUsize::new(0),
     slot_bytes: AtomicUsize::new(0),

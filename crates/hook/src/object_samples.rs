@@ -1,4 +1,4 @@
-//! A random sample of the VM's objects, in place of the table of all of them ([`crate::objects`]).
+//! A random sample of the VM's objects, instead of the table of all of them ([`crate::objects`]).
 //!
 //! The extension counts objects down, and tells of one in so many. All are drawn alike, whatever the bytes of their slots:
 //! the number of objects to the next draw is a distance of [`memintro_tracker::chance`] in which each object costs the

@@ -29,11 +29,11 @@ use crate::thread;
 /// fork or a dump at exit is waited for.
 const PATIENCE: u32 = 2_000;
 
-/// An end or a move was not noted: nobody knows whether each tracked object is in its slot.
+/// An end or a move was not noted: it is unknown whether each tracked object is in its slot.
 static IS_STALE: AtomicBool = AtomicBool::new(false);
 
 /// Begins or ends, with one object in so many if `mean` is not 0. The figures of objects stay readable; which objects
-/// live is forgotten, as nobody tells of their end.
+/// live is forgotten, because their end is not told.
 pub(crate) fn track(on: bool, mean: u64) -> Status {
     let done = state::paused(|_| {
         TRACKS_OBJECTS.store(false, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! What the hook of another process had followed, read from its memory: that of a core file ([`HookApi::other_process`]).
 //!
-//! It was the same library, so each static is as far from the beginning of its data as here, and has the same layout. Nobody
-//! else uses that memory: what threads of that process had locked is opened.
+//! It was the same library, so each static is as far from the beginning of its data as here, and has the same layout. No
+//! other thread uses that memory: what threads of that process had locked is opened.
 //!
 //! [`HookApi::other_process`]: memintro_abi::HookApi::other_process
 

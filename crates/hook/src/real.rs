@@ -25,7 +25,7 @@ pub(crate) enum Family {
     /// the same set of functions with this library as without it.
     C,
     /// C++'s operators, from the allocator or the C++ runtime. They are only written into slots: an exported symbol
-    /// could be found in place of another library's operator.
+    /// could be found instead of another library's operator.
     Operator,
     /// jemalloc's own functions. They are only written into slots, because the mere existence of these symbols would
     /// tell programs that jemalloc is there.
@@ -64,7 +64,7 @@ pub(crate) fn is_resolved(function: &Function) -> bool {
     !core::ptr::eq(function.real.load(Ordering::Acquire), function.boot)
 }
 
-/// The stub that others are to call in place of a function.
+/// The stub that replaces a function for callers.
 #[derive(Debug)]
 pub(crate) struct Stub {
     pub(crate) function: &'static Function,

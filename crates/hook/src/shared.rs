@@ -65,8 +65,8 @@ pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
 /// a thread left one unfinished.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
-/// Stand for words that are not known: of a VM, and without one, where no collection has ever been. (So nobody who reads
-/// them asks first whether there are any.)
+/// Stand for words that are not known: of a VM, and without one, where no collection has ever been. (So readers need
+/// not ask first whether there are any.)
 static NO_WORDS: VmWords = VmWords::unknown(ptr::null_mut());
 static NO_VM: VmWords = VmWords::unknown((&raw const NO_COLLECTIONS).cast_mut().cast());
 static NO_COLLECTIONS: AtomicUsize = AtomicUsize::new(0);

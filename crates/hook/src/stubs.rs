@@ -1,4 +1,4 @@
-//! The stubs: what others call in place of each function of [`crate::functions`].
+//! The stubs: what callers reach instead of each function of [`crate::functions`].
 //!
 //! While nothing is recorded, a stub compares a word and jumps to the real function. Otherwise it jumps to the body
 //! with the caller's address: in full mode to that of [`in_full`] if there is one (which finds the caller by itself), else to that

@@ -148,7 +148,7 @@ impl Births {
         self.close_of(1);
     }
 
-    /// The thread of `own` ends, with measurements that nobody will end.
+    /// The thread of `own` ends, with measurements that will not be ended.
     pub fn abandon(&self, own: &Measuring) {
         let open = own.open.take();
         if open > 0 {

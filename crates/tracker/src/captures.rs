@@ -135,7 +135,7 @@ impl<const PLACES: usize> Captures<PLACES> {
         let Some(memory) = NonNull::new(self.memory.load(Ordering::Acquire)) else { return };
         for (index, state) in self.states.iter().enumerate() {
             if state.load(Ordering::Acquire) == FULL {
-                // SAFETY: the index is below the number of places; a full place of a pool that nobody drains is never
+                // SAFETY: the index is below the number of places; a full place of a pool that is never drained is never
                 // written again.
                 visit(unsafe { &*UnsafeCell::raw_get(memory.as_ptr().add(index)) });
             }
@@ -251,7 +251,7 @@ unsafe impl<const PLACES: usize> Send for Captures<PLACES> {}
 unsafe impl<const PLACES: usize> Sync for Captures<PLACES> {}
 
 /// # Safety
-/// Nobody else uses the record.
+/// No other thread uses the record.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn fill(record: *mut CallerSample, stack_end: impl FnOnce(usize) -> usize, birth: &Birth) {
@@ -291,7 +291,7 @@ unsafe fn fill(record: *mut CallerSample, stack_end: impl FnOnce(usize) -> usize
 /// Other processors are not supported: there is nothing to unwind.
 ///
 /// # Safety
-/// Nobody else uses the record.
+/// No other thread uses the record.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn fill(record: *mut CallerSample, _: impl FnOnce(usize) -> usize, birth: &Birth) {
     // SAFETY: the record is this thread's own.

@@ -400,7 +400,7 @@ fn come_due<'a>(
     let mean = counters.and_then(|counters| {
         counters.add(delta);
         if delta.allocations.get() == 0 {
-            // A place that nobody has taken yet has no mark, so its counter has gone all the way round.
+            // A place that is not taken yet has no mark, so its counter has gone all the way round.
             counters.allocations.fetch_add(1 << 32, Ordering::Relaxed);
         }
         delta.reset(site, NEVER);

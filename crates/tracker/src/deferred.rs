@@ -188,7 +188,7 @@ impl Deferred {
             // SAFETY: the place lies within the mapping, which is zeroed or written.
             let state = unsafe { &(*at).state };
             if self.is_written(next, state) {
-                // SAFETY: it is written, and nobody writes it again before the gate has been open.
+                // SAFETY: it is written, and not written again before the gate has been open.
                 let event = unsafe { (&raw const (*at).event).read() };
                 // SAFETY: as above; the text was copied before.
                 let text = unsafe {

@@ -98,7 +98,7 @@ pub fn wait_briefly(rounds: &mut u32, sleeps: u32) -> bool {
 
 /// Sleeps for so many nanoseconds, or until a signal arrives. `errno` stays as it was.
 ///
-/// It waits for a word that nobody else knows: libc's `nanosleep` is a cancellation point, and malloc must not be one; and
+/// It waits for a word of its own: libc's `nanosleep` is a cancellation point, and malloc must not be one; and
 /// no filter of system calls refuses this one.
 #[cold]
 pub fn sleep(nanoseconds: libc::c_long) {

@@ -176,7 +176,7 @@ pub(crate) fn discard(address: *mut u8, len: usize) -> bool {
 
 /// Says of which pages of a mapping the kernel keeps something, in memory or elsewhere: a bit for each, of as many as `pages` has.
 /// All others were never touched, and are zero. Where the kernel does not say, all bits are set. It takes a microsecond for each
-/// word, in place of a page fault for each page.
+/// word, instead of a page fault for each page.
 pub(crate) fn find_touched(address: *const u8, pages: &mut [u64]) {
     if !list_pages(address, pages, IS_PRESENT | IS_SWAPPED) {
         pages.fill(u64::MAX);
@@ -270,7 +270,7 @@ mod tests {
         find_touched(memory.as_ptr(), &mut pages);
         assert_eq!(pages, [0, 1, 0, 1 << (200 - 192)]);
         assert!(!is_vacant(memory.as_ptr().wrapping_add(7 * PAGE), PAGE));
-        // SAFETY: the mapping above, which nobody uses any more.
+        // SAFETY: the mapping above, which is no longer used.
         unsafe { unmap(memory, 256 * PAGE) };
         assert!(is_vacant(ptr::without_provenance_mut(1 << 40), PAGE));
     }

@@ -274,7 +274,7 @@ impl Objects {
         }
         let mut next = self.arenas.swap(ptr::null_mut(), Ordering::Relaxed);
         while let Some(arena) = NonNull::new(next) {
-            // SAFETY: mapped in `extend`, and read for the last time; nobody else reads it.
+            // SAFETY: mapped in `extend`, and read for the last time; no other thread reads it.
             next = unsafe { arena.as_ref() }.next.load(Ordering::Relaxed);
             mmap::unreserve(arena.as_ptr().cast(), ARENA_BYTES);
         }

@@ -252,7 +252,7 @@ impl Samples {
             if let Some(memory) = NonNull::new(chunk.load(Ordering::Relaxed)) {
                 // Only where there is one, because writing to the array takes memory.
                 chunk.store(ptr::null_mut(), Ordering::Relaxed);
-                // SAFETY: mapped in `site_for_writing` with this length; the world is paused, so nobody reads it.
+                // SAFETY: mapped in `site_for_writing` with this length; the world is paused, so no thread reads it.
                 unsafe { mmap::unmap(memory.cast(), SITES_PER_CHUNK * size_of::<Estimate>()) };
             }
         }
@@ -283,7 +283,7 @@ impl Samples {
         self.blocks.lock().for_each(visit);
     }
 
-    /// Opens the lock whoever holds it; `false` if nobody did. For the only user of memory that was another process'.
+    /// Opens the lock whoever holds it; `false` if it was open. For the only user of memory that was another process'.
     pub fn force_open(&self) -> bool {
         self.blocks.force_open()
     }

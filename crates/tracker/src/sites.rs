@@ -359,7 +359,7 @@ impl Sites {
         let mut inner = self.inner.lock();
         for chunk in &self.chunks {
             let Some(memory) = NonNull::new(chunk.swap(ptr::null_mut(), Ordering::AcqRel)) else { break };
-            // SAFETY: mapped in `append` with this length; nobody reads sites while the world is paused.
+            // SAFETY: mapped in `append` with this length; no thread reads sites while the world is paused.
             unsafe { mmap::unmap(memory.cast(), size_of::<Chunk>()) };
         }
         self.count.store(0, Ordering::Release);

@@ -4,8 +4,8 @@
 //! Only for blocks of glibc's allocator: the word in front of a block says how long it is. A map, a byte for 32 bytes of the heap,
 //! says at which addresses a block with a record begins: there is at most one in 32 bytes, because none is shorter. So no other
 //! thread writes that byte meanwhile, and no instruction has to be locked. (A bit for 16 bytes takes a quarter of the memory. But two
-//! threads that hand blocks to each other took 1.8 times the allocator's own time, in place of 1.1.) The map lies in leaves, each for
-//! 256 MiB of address space, whose pages take memory where there are such blocks: 32 KiB for a mebibyte.
+//! threads that hand blocks to each other took 1.8 times the allocator's own time, and take 1.1.) The map lies in leaves, each
+//! for 256 MiB of address space, whose pages take memory where there are such blocks: 32 KiB for a mebibyte.
 //!
 //! Rules for neighbours: a record is written and read only by whoever owns the block (it was just handed out, or is about to be
 //! given back), or while the world is paused.
@@ -78,7 +78,7 @@ const LEAVES: u8 = 2;
 #[derive(Debug)]
 pub struct Tails {
     leaves: [AtomicPtr<Leaf>; MOST_PLACES],
-    /// The numbers of those that there are, plus 1, so that nobody has to look at all places.
+    /// The numbers of those that there are, plus 1, so that not all places have to be looked at.
     numbers: [AtomicUsize; MOST_LEAVES],
     /// [`OFF`], [`TAKES`] or [`LEAVES`].
     state: AtomicU8,
@@ -289,7 +289,7 @@ impl Tails {
     /// ([`Tails::make_room`]), or the address has a record whose block's free was missed.
     ///
     /// # Safety
-    /// The block is the caller's, not null, and nobody else knows of it yet.
+    /// The block is the caller's, not null, and no other thread knows of it yet.
     #[inline(always)]
     pub unsafe fn put_at_once(&self, address: usize, block: &Block) -> bool {
         let Some(unit) = self.unit(address).filter(|unit| unit.load(Ordering::Relaxed) == NOTHING) else {

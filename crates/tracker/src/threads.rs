@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | [`ThreadState`]'s `busy` | its thread | it is in the middle of recording |
 //! | `gate` | anybody closes it, only the pauser opens it | whether to record or to write down, and how much has been |
-//! | `pausing` | whoever takes it while it is nobody's | the thread that is the pauser |
+//! | `pausing` | any thread, while it is free | the thread that is the pauser |
 //!
 //! If the other threads do not finish in time, the pauser gives up, and leaves the gate closed if something has been
 //! written down. The next thread that comes to such a gate becomes the pauser, if no thread is busy then.

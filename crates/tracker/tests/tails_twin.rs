@@ -207,13 +207,13 @@ fn run(seed: u64, operations: u64) {
                 let _ = GENERATION.fetch_add(1, Ordering::Relaxed);
             }
             67 if random.below(20) == 0 => {
-                // A free of which nobody hears.
+                // A free that is not recorded.
                 ESCAPED.fetch_add(1, Ordering::Relaxed);
                 // SAFETY: the block is this thread's.
                 unsafe { libc::free(pointer(own.swap_remove(place).address)) };
             }
             69 if random.below(20) == 0 && !own[place].is_overrun && TAILS.has(own[place].address) => {
-                // A realloc of which nobody hears. If the block stays, its record need not be where it was.
+                // A realloc that is not recorded. If the block stays, its record need not be where it was.
                 let block = own.swap_remove(place);
                 // SAFETY: the block is this thread's.
                 let moved = unsafe { libc::realloc(pointer(block.address), random.size() as usize + 1) };
@@ -221,7 +221,7 @@ fn run(seed: u64, operations: u64) {
                 if moved.expose_provenance() == block.address {
                     own.push(Live { is_overrun: true, ..block });
                 } else {
-                    // SAFETY: as above. It is nobody's.
+                    // SAFETY: as above. It has no owner.
                     unsafe { libc::free(moved) };
                 }
             }
@@ -229,7 +229,7 @@ fn run(seed: u64, operations: u64) {
                 OVERRUN.fetch_add(1, Ordering::Relaxed);
                 own[place].is_overrun = true;
                 let address = own[place].address;
-                // SAFETY: the last bytes of the block, which are not its owner's; nobody else has them either.
+                // SAFETY: the last bytes of the block, which are not its owner's, and no other thread's.
                 unsafe {
                     let usable = libc::malloc_usable_size(pointer(address));
                     let byte = pointer(address).cast::<u8>().add(usable - 1 - random.below(8) as usize);

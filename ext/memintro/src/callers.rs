@@ -183,7 +183,7 @@ extern "C" fn ask() {
 
 /// The postponed job.
 unsafe extern "C" fn run(_: *mut c_void) {
-    // Samples that nobody takes are dropped.
+    // Samples that are not taken are dropped.
     if let Some(api) = hook_link::found()
         && has_room()
     {
@@ -221,7 +221,7 @@ fn learns() -> bool {
     false
 }
 
-/// Finds the interpreter on the present stack. `false` if it is not there, or if nobody has asked for that.
+/// Finds the interpreter on the present stack. `false` if it is not there, or if it was not asked for.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 fn learn() -> bool {
@@ -272,7 +272,7 @@ impl Known {
             self.tally.add(sample, chain);
             sample.block = 0;
             sample.stack.fill(0);
-            // Otherwise the compiler may leave out what nobody reads.
+            // Otherwise the compiler may leave out what is not read.
             black_box(sample);
         }
         if self.tally.is_full() {

@@ -81,7 +81,7 @@ unsafe extern "C" fn judge(context: *mut c_void, slot: usize) -> u32 {
     }
 }
 
-/// Nobody knows any more whether each tracked object is in its slot.
+/// It is unknown whether each tracked object is in its slot.
 pub(crate) fn miss() {
     HAS_MISSED.store(true, Ordering::Relaxed);
     if let Some(Some(postponed)) = POSTPONED.get() {

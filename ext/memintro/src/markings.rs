@@ -8,7 +8,7 @@
 //! | `rb_gc_latest_gc_info` | yes | yes | yes | the same |
 //!
 //! Ruby tells of the markings of the main Ractor only, and of none that begins inside another listener's handler. Numbers
-//! of collections show that one was not told. Then nobody knows which slots still have the objects that they had.
+//! of collections show that one was not told. Then it is unknown which slots still have the objects that they had.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;

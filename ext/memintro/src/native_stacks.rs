@@ -1,6 +1,6 @@
 //! Whole stacks of C functions as call sites, for the check of a native library in its tests.
 //!
-//! While it is on, the hook asks this file in place of [`crate::vm`] who allocates. The stack of the allocation is followed,
+//! While it is on, the hook asks this file instead of [`crate::vm`] what allocates. The stack of the allocation is followed,
 //! inside malloc, up to the interpreter (`memintro_native::flat`). If one of its frames is of a library that is watched, the
 //! call site is that stack with the line of Ruby behind it; otherwise it is the line, as always. So each live block has its
 //! own stack, and none is sampled.

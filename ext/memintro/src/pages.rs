@@ -79,7 +79,7 @@ fn advise(ranges: Option<&[(usize, usize)]>, page: usize, advice: c_int) {
     }
 }
 
-/// Segments of two libraries that nobody writes: one or two of each, or four where headers, constants, code and tables
+/// Segments of two libraries that are not written: one or two of each, or four where headers, constants, code and tables
 /// are apart. And the tables of one.
 const RANGES: usize = 9;
 

@@ -3,7 +3,7 @@
 //! An object that is not drawn is counted down, and no more. Ruby is not asked to tell of each object that it frees.
 //! Instead, the sampled objects are looked at when a marking has ended ([`crate::markings`]).
 //!
-//! If a marking was not told, nobody knows which of the sampled objects live, and they are forgotten.
+//! If a marking was not told, it is unknown which of the sampled objects live, and they are forgotten.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(crate) const MEAN: u64 = 512;
 
 /// How many objects are passed over before the next one that is sampled. It is changed with the VM's lock only.
 static LEFT: AtomicU64 = AtomicU64::new(0);
-/// Not all sampled objects could be looked at when it was due: nobody knows whether each is in its slot.
+/// Not all sampled objects could be looked at when it was due: it is unknown whether each is in its slot.
 static IN_DOUBT: AtomicBool = AtomicBool::new(false);
 
 /// Samples one object in so many from now on. Markings are told first and until last.

@@ -32,7 +32,7 @@ module Memintro
 
       # @param command [String]
       # @param arguments [Hash]
-      # @yieldparam piece [String] of the answer, as it comes: bytes that nobody has looked at
+      # @yieldparam piece [String] of the answer, as it comes: bytes that were not checked
       # @return [String] the answer; empty if pieces were yielded
       # @raise [ControlError]
       def ask(command, arguments = {}, &block)
@@ -74,7 +74,7 @@ module Memintro
                                 "memintro may listen at #{@path}")
       end
 
-      # @return [Boolean] whether nobody can ever answer at this socket again
+      # @return [Boolean] whether no process can ever answer at this socket again
       def dead?
         @dead == true
       end

@@ -37,7 +37,7 @@ module Memintro
       # @return [Float] when it last did something: came, asked, or took all that waited for it, or {PROGRESS_BYTES}
       attr_reader :quiet_since
 
-      # @return [Float] seconds of a clock that nobody sets
+      # @return [Float] seconds of a monotonic clock
       def self.now
         Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end

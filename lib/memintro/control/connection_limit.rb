@@ -62,7 +62,7 @@ module Memintro
         end
       end
 
-      # An answer that is still being made keeps nobody waiting.
+      # An answer that is still being made keeps no client waiting.
       def stalled(connections)
         candidates(connections.select(&:wants_to_write?))
       end

@@ -93,7 +93,7 @@ module Memintro
       #
       # @param word [String] a process id or a name
       # @return [Array<Listener>] masters before their workers, at least one
-      # @raise [ControlError] if nobody listens who is meant
+      # @raise [ControlError] if no such process listens
       def families(word)
         return family(Integer(word, 10)) if word.match?(NUMBER)
 

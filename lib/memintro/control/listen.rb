@@ -52,7 +52,7 @@ module Memintro
       begin
         STDERR.write("memintro: process #{Native.pid} does not listen: #{e.message}\n")
       rescue StandardError
-        nil # without standard error there is nobody to tell
+        nil # without standard error there is no reader
       end
     end
 

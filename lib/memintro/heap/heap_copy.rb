@@ -42,7 +42,7 @@ module Memintro
     end
 
     # The variables by which programs say where they run. A name that may hold somebody's data is left out of what is
-    # written, unless all of those that are set say that nobody else's data are here.
+    # written, unless all of those that are set say that no users' data are here.
     # @return [Boolean] whether what strings hold is left out
     def self.redact?
       named = %w[RAILS_ENV RACK_ENV APP_ENV].filter_map { |name| ENV[name] unless ENV[name].to_s.empty? }

@@ -50,7 +50,7 @@ module Memintro
 
       # @param minute [Numeric] later than the one before
       # @param value [Numeric]
-      # @param load [Numeric, nil] how much work the process had to do since the value before; nil: nobody knows
+      # @param load [Numeric, nil] how much work the process had to do since the value before; nil: unknown
       # @return [self]
       def add(minute, value, load)
         @fresh = 0

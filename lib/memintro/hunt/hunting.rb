@@ -65,7 +65,7 @@ module Memintro
       begin
         STDERR.write("memintro: process #{Native.pid} does not hunt: #{e.message}\n")
       rescue StandardError
-        nil # without standard error there is nobody to tell
+        nil # without standard error there is no reader
       end
     end
 

@@ -10,8 +10,8 @@ module Memintro
     # and, where the program tracks by itself, call sites.
     #
     # Objects count when they have outlived some collections. Garbage that waits for a collection is mostly younger, so
-    # that figures do not rise and fall with each of them. If nobody has collected since the last reading, young objects
-    # are collected: otherwise none would get old.
+    # that figures do not rise and fall with each of them. If no garbage was collected since the last reading, young
+    # objects are collected: otherwise none would get old.
     #
     # @api private
     class Watch
@@ -48,7 +48,7 @@ module Memintro
         Reading.new(minute: minute, load: load(minute), rss: Native.rss, figures: figures, partial: partial)
       end
 
-      # Lets objects grow older, if nobody else has since the last call or reading. Objects are old when they have
+      # Lets objects grow older, if they have not since the last call or reading. Objects are old when they have
       # outlived three collections: with three from one reading to the next, each counts soon, and not many at once.
       # @return [nil]
       def age

@@ -15,7 +15,7 @@ unless Memintro::Brake.on? || defined?(Memintro::LaunchedCommand)
     begin
       STDERR.write("memintro: not looking at process #{Process.pid}: #{e.message}\n")
     rescue StandardError
-      nil # without standard error there is nobody to tell
+      nil # without standard error there is no reader
     end
     Memintro::Paths.forget unless defined?(Memintro::Native)
   end

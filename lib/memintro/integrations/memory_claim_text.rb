@@ -155,7 +155,7 @@ module Memintro
       "the block #{verb} #{bytes_figure(verdict)}, more than #{Units.count(@most)}"
     end
 
-    # Of what was only allocated, nobody has to hold anything.
+    # What was only allocated needs no holder.
     def holders(lines) = @allocated ? [] : super
   end
 

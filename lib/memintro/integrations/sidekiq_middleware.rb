@@ -9,7 +9,7 @@ module Memintro
   #
   #     MEMORY job=Import queue=default duration_ms=812.4 rss_bytes=… malloc_bytes=… … jid=3d1c…
   #
-  # The fields are those of {Middleware}, with `job`, `queue` and `jid` in place of the request's. Errors of memintro do
+  # The fields are those of {Middleware}, with `job`, `queue` and `jid` instead of the request's. Errors of memintro do
   # not affect the job.
   #
   # @example

@@ -39,7 +39,7 @@ module Memintro
     attr_reader :malloc_live_bytes, :malloc_live_bytes_standard_error, :gc_count
     # @return [Float, nil] milliseconds that the collector worked since the line before
     attr_reader :gc_ms
-    # @return [Integer, nil] resident bytes that malloc has free; nil if nobody asked, or if it cannot be known
+    # @return [Integer, nil] resident bytes that malloc has free; nil if not asked for, or unknown
     attr_reader :fragmentation_bytes
 
     # @param details [Boolean]

@@ -120,7 +120,7 @@ module Memintro
     #   @return [List<Site>] where it allocated what was live at the end, most bytes first
     ATTRIBUTES.each { |name| attr_reader name }
 
-    # What the block allocates is nobody's.
+    # What the block allocates counts for no line.
     #
     # @api private
     # @return [Object] the block's value
@@ -248,7 +248,7 @@ module Memintro
   end
 
   AfterFork.install { Native.measuring_in_child }
-  # The first calls of methods make objects of the VM, which are nobody's.
+  # The first calls of methods make objects of the VM, which count for no line.
   [proc {}, -> {}].each do |block|
     2.times do
       Measurement.hidden { Measurement.take(block, gc: false, objects: false, top: 0, malloc: false) }

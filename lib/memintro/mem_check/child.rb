@@ -102,7 +102,7 @@ module Memintro
         File.write("#{file}.part", JsonText.dump(value))
         File.rename("#{file}.part", file)
       rescue SystemCallError
-        nil # the folder is gone: nobody waits for it any more
+        nil # the folder is gone: it is not waited for any more
       end
 
       def found

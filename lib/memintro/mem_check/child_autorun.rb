@@ -20,12 +20,12 @@ unless Memintro::Brake.on? || defined?(Memintro::MemCheck::Child) || !ENV.key?("
     begin
       File.write(File.join(ENV.fetch("MEMINTRO_CHECK_FOLDER"), "#{Process.pid}.failed"), e.message)
     rescue SystemCallError
-      nil # the folder is gone: nobody waits for it any more
+      nil # the folder is gone: it is not waited for any more
     end
     begin
       STDERR.write("memintro: not checking process #{Process.pid}: #{e.message}\n")
     rescue StandardError
-      nil # without standard error there is nobody to tell
+      nil # without standard error there is no reader
     end
     Memintro::Paths.forget unless defined?(Memintro::Native)
   end

@@ -9,7 +9,7 @@ module Memintro
     # 3. it is not below the library's `Init_` function, which runs once.
     # @api private
     class Rules
-      # Functions of Ruby's that run Ruby code, or code that belongs to nobody's gem.
+      # Functions of Ruby's that run Ruby code, or code of no gem.
       CALL_BACK = /\A(?:rb_(?:funcall|yield|block_call|lambda_call|iterate|eval_|obj_call_init|class_new_instance|
                       call_super|current_receiver|check_funcall|require|load|proc_call|method_call|obj_instance_e|
                       mod_(?:module_eval|include)|vm_(?:call|invoke|exec)|each|(?:exc_|enc_)?raise|sys_fail|warn|

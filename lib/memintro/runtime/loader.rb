@@ -189,7 +189,7 @@ module Memintro
     private_class_method :load_apart
   end
 
-  # What {Memintro} is extended with in place of methods whose files are loaded late. A module that is loaded later
+  # What {Memintro} is extended with instead of methods whose files are loaded late. A module that is loaded later
   # comes first. All of these methods work in the main Ractor only.
   # @api private
   module LazyMethods

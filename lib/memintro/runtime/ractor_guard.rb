@@ -10,7 +10,7 @@ module Memintro
   # `ObjectSpace.trace_object_allocations`: Ruby 3.1.2 reads the frame of a thread that has none yet. On those, tracking
   # of objects ends when a Ractor begins, and a measurement refuses it.
   #
-  # Ruby 3.3 and later tell nobody of objects any more once they have freed a Ractor: with the Ractor's own list of
+  # Ruby 3.3 and later tell of no objects any more once they have freed a Ractor: with the Ractor's own list of
   # listeners they forget that others listen (`rb_hook_list_free`), until the next one begins or ends. There, each
   # Ractor gets a finalizer that makes Ruby tell again.
   # @api private

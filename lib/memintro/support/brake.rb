@@ -45,7 +45,7 @@ module Memintro
       @told = true
       STDERR.write("memintro: #{cause}, so nothing is tracked in process #{Process.pid}, whatever it asks for\n")
     rescue StandardError
-      nil # without standard error there is nobody to tell
+      nil # without standard error there is no reader
     end
     private_class_method :tell
   end

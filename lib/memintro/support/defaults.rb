@@ -15,7 +15,7 @@ module Memintro
     MOST_STACK_DEPTH = 64
     # Least budget: a smaller one would leave no memory for blocks.
     LEAST_TRACKER_BYTES = 4 * 1024 * 1024
-    # The settings whose value is not nil if nobody says.
+    # The settings whose value is not nil if they are not set.
     VALUES = { format: :text, native_children: false, mode: :full, objects: false, stack_depth: 1 }.freeze
     # Number of call sites in a table: as many as fit a screen.
     TOP = 20

@@ -19,7 +19,7 @@ module Memintro
     # wrong values; both use the name that the caller knows.
     Setting = Struct.new(:name, :kind, :allowed, :least, :argument, :without_argument, :negatable, :help,
                          keyword_init: true) do
-      # @return [Object, nil] the value if nobody says
+      # @return [Object, nil] the value if it is not set
       def default
         Defaults::VALUES[name]
       end

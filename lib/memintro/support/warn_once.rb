@@ -12,7 +12,7 @@ module Memintro
       @warned = true
       bounded(STDERR) { |io| io.write("memintro: #{text}\n") }
     rescue StandardError, LoadError
-      nil # without standard error there is nobody to tell
+      nil # without standard error there is no reader
     end
 
     # See {Files.bounded}, which is loaded where there is a limit.

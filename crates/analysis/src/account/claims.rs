@@ -1,6 +1,6 @@
 //! Which chunks the blocks of one object are: those to which its pointers lead, and no more of them than it owns.
 //!
-//! Any word may be a pointer, also an old one that nobody has overwritten. So a block may be claimed by an object that does
+//! Any word may be a pointer, also an old one that was not overwritten. So a block may be claimed by an object that does
 //! not own it. What is behind such a block must not be lost to the object that owns it.
 
 use super::PAGE;

@@ -13,7 +13,7 @@ const HEAD: usize = 16;
 /// Bytes of the map for each page.
 const PER_PAGE: usize = PAGE / GRAIN / 2;
 
-/// Whose a chunk is. In use and nobody's: native.
+/// Whose a chunk is. In use and without an owner: native.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Owner {

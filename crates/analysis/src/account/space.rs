@@ -23,7 +23,7 @@ impl Area {
     }
 }
 
-/// Areas in the order of their addresses, and a bit for each page: it is resident, and nobody has claimed it yet.
+/// Areas in the order of their addresses, and a bit for each page: it is resident, and not claimed yet.
 #[derive(Debug)]
 pub struct Space<'a> {
     areas: &'a [Area],
@@ -100,7 +100,7 @@ impl<'a> Space<'a> {
         self.word_at(bit / WORD_BITS) >> (bit % WORD_BITS) & 1 == 1
     }
 
-    /// Resident bytes of a range that nobody has claimed. What lies outside of the range's first area is not counted.
+    /// Resident bytes of a range that are not claimed. What lies outside of the range's first area is not counted.
     #[must_use]
     pub fn resident(&self, from: usize, to: usize) -> u64 {
         self.area(from).map_or(0, |area| self.resident_in(area, from, to))
@@ -142,7 +142,7 @@ impl<'a> Space<'a> {
         first / WORD_BITS == last / WORD_BITS && self.counted_at(first / WORD_BITS) & mask == mask
     }
 
-    /// Claims the pages of a range: returns the resident bytes that nobody had claimed before. The range is rounded
+    /// Claims the pages of a range: returns the resident bytes that were not claimed before. The range is rounded
     /// outwards to pages.
     pub fn claim(&mut self, from: usize, to: usize) -> u64 {
         let Some(area) = self.area(from).copied() else { return 0 };
@@ -162,7 +162,7 @@ impl<'a> Space<'a> {
         (pages * PAGE) as u64
     }
 
-    /// The first page of the area, from this address on, that is resident and that nobody has claimed. Steps over 64
+    /// The first page of the area, from this address on, that is resident and not claimed. Steps over 64
     /// pages at a time, so that a mapping of terabytes with few pages costs little.
     #[must_use]
     pub fn next_resident(&self, area: &Area, from: usize) -> Option<usize> {

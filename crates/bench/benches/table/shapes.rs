@@ -232,7 +232,7 @@ impl Records {
     #[cold]
     #[inline(never)]
     fn insert_slowly(&self, address: usize, block: Block) {
-        // SAFETY: nobody else knows of the block yet.
+        // SAFETY: no other thread knows of the block yet.
         let is_in = self.tails.make_room(address) && unsafe { self.tails.put_at_once(address, &block) };
         if !is_in {
             black_box(self.rest.table.insert(address, block, GENERATION));
@@ -258,7 +258,7 @@ impl Shape for Records {
     #[inline]
     fn insert(&self, address: usize, site: u32, size: u64) {
         let block = block(site, size);
-        // SAFETY: nobody else knows of the block yet, and the allocator was asked for `EXTRA` bytes more.
+        // SAFETY: no other thread knows of the block yet, and the allocator was asked for `EXTRA` bytes more.
         if !unsafe { self.tails.put_at_once(address, &block) } {
             self.insert_slowly(address, block);
         }

@@ -5,7 +5,7 @@ use crate::read::{lines::Lines, source::Block};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Fields as Ruby and memintro write them, and fields that nobody writes.
+/// Fields as Ruby and memintro write them, and fields that neither writes.
 const FIELDS: [&str; 74] = [
     r#""class":"0x7fb8222aa440""#,
     r#""class":"0x7FB8222AA440""#,

@@ -86,7 +86,7 @@ pub fn read(source: Source, wants: Wants, sink: &mut impl Sink) -> Reading {
             return read_alone(&shared, wants, sink, &mut reading);
         }
         drain(&taken, &recycle, sink, &mut reading);
-        // Threads that still work end when they find nobody to give to.
+        // Threads that still work end when nothing takes what they give.
         drop((taken, recycle));
     });
     if let Ok(mut shared) = shared.lock()

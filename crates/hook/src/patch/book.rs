@@ -165,7 +165,7 @@ impl<T: Copy> List<T> {
     }
 
     pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
-        // SAFETY: as above, and nobody else can see them.
+        // SAFETY: as above, and no other thread can see them.
         unsafe { core::slice::from_raw_parts_mut(self.items.as_ptr(), self.len) }
     }
 

@@ -23,7 +23,7 @@ static PROGRAM_LEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Finds the path of the program. Called once, by the constructor.
 pub(crate) fn init() {
-    // SAFETY: writes at most the buffer's length, and nobody reads it before its length is known.
+    // SAFETY: writes at most the buffer's length, and it is not read before its length is known.
     let len = unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), PROGRAM.0.get().cast(), MOST_OF_PATH) };
     PROGRAM_LEN.store(usize::try_from(len).unwrap_or(0), Ordering::Release);
 }
@@ -219,7 +219,7 @@ pub(super) fn walk_again<F: FnMut(&Loaded<'_>) -> ControlFlow<()>>(each: F) {
         _size: usize,
         context: *mut c_void,
     ) -> c_int {
-        // SAFETY: `walk` passes its own pair, and nobody else holds it.
+        // SAFETY: `walk` passes its own pair, and no other code holds it.
         let (each, index) = unsafe { &mut *context.cast::<(F, u32)>() };
         // SAFETY: the loader's record is valid during the call. Every glibc since 2.4 fills the counters.
         let info = unsafe { &*info };

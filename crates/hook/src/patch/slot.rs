@@ -97,7 +97,7 @@ impl Drop for Writer {
 fn is_writable(slot: u64) -> Option<bool> {
     const OR_NOTHING: libc::c_int = libc::FUTEX_OP_OR << 28;
     static NOBODY_WAITS_HERE: AtomicU32 = AtomicU32::new(0);
-    // SAFETY: the kernel checks the address itself, and wakes nobody.
+    // SAFETY: the kernel checks the address itself, and wakes no thread.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_futex,

@@ -143,7 +143,7 @@ fn zstd<R: Read + Send>(input: &Mutex<Input<R>>, file: &File) -> Result<(), Erro
             out.lock().map_err(|_| ended())?.add(number, &frame, (), |()| {})
         }
     })?;
-    // What nobody writes for a text of no bytes.
+    // No writer makes this of a text of no bytes.
     if out.into_inner().is_ok_and(|out| out.next == 0) {
         let mut file = file;
         file.write_all(&zstd::bulk::compress(&[], LEVEL)?)?;

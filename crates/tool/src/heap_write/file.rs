@@ -113,7 +113,7 @@ fn open(folder: &File) -> Result<(File, Option<CString>), Error> {
     // SAFETY: an open folder and terminated names.
     let found = unsafe { libc::openat(folder, c".".as_ptr(), flags | libc::O_TMPFILE, MODE) };
     if found >= 0 {
-        // SAFETY: nobody else owns it.
+        // SAFETY: nothing else owns it.
         return Ok((unsafe { File::from_raw_fd(found) }, None));
     }
     let error = Error::last_os_error();
@@ -128,7 +128,7 @@ fn open(folder: &File) -> Result<(File, Option<CString>), Error> {
     if found < 0 {
         return Err(Error::last_os_error());
     }
-    // SAFETY: nobody else owns it.
+    // SAFETY: nothing else owns it.
     Ok((unsafe { File::from_raw_fd(found) }, Some(name)))
 }
 

@@ -2,7 +2,7 @@
 //! input or, where the bytes of a piece are given, from memory that is shared ([`input`]).
 //!
 //! A frozen copy of a program starts it. The file appears under its name only when it is whole: when the last line has
-//! come, the file system has taken all, and nothing has failed. Nobody waits for the disk.
+//! come, the file system has taken all, and nothing has failed. Nothing waits for the disk.
 
 mod compress;
 mod file;

@@ -46,7 +46,7 @@ impl<const N: usize> Cache<N> {
     }
 
     /// The site for this key. If the cache does not have it, `intern` is called, which also returns whether to cache
-    /// it. Native callers pass the line `u32::MAX`, and in place of the generation a number that changes when modules
+    /// it. Native callers pass the line `u32::MAX`, and instead of the generation a number that changes when modules
     /// are loaded or unloaded.
     #[inline]
     pub fn get(&self, key: usize, line: u32, generation: u32, intern: impl FnOnce() -> (u32, bool)) -> u32 {

@@ -32,7 +32,7 @@ impl<T: Copy> List<T> {
 
     pub(super) fn update(&mut self, index: u32, change: impl FnOnce(&mut T)) {
         if (index as usize) < self.len {
-            // SAFETY: as above, and nobody else can see it.
+            // SAFETY: as above, and no other thread can see it.
             change(unsafe { &mut *self.memory.add(index as usize) });
         }
     }

@@ -54,7 +54,7 @@ impl Strings {
         while let Some(chunk) = NonNull::new(self.chunk) {
             // SAFETY: every chunk begins with its header.
             let StringChunk { before, len } = unsafe { chunk.read() };
-            // SAFETY: mapped in `add` with this length; nobody reads names while the world is paused.
+            // SAFETY: mapped in `add` with this length; no thread reads names while the world is paused.
             unsafe { mmap::unmap(chunk.cast(), len) };
             self.chunk = before;
         }

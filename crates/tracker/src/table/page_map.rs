@@ -127,7 +127,7 @@ impl HeapPage {
         }
     }
 
-    /// As [`HeapPage::hold`], but `None` unless it is open and nobody else holds it.
+    /// As [`HeapPage::hold`], but `None` unless it is open and no other thread holds it.
     #[inline(always)]
     pub(super) fn hold_at_once(&self, shared: bool) -> Option<Word> {
         let word = self.peek()?;

@@ -175,7 +175,7 @@ impl Sizes {
 impl Drop for Sizes {
     fn drop(&mut self) {
         if let Some(memory) = NonNull::new(self.memory.load(Ordering::Acquire)) {
-            // SAFETY: the mapping came from `map` with this length, and nobody uses a dictionary that is dropped.
+            // SAFETY: the mapping came from `map` with this length, and a dropped dictionary is not used any more.
             unsafe { mmap::unmap(memory.cast(), size_of::<Memory>()) };
         }
     }

@@ -76,7 +76,7 @@ impl Tails {
         true
     }
 
-    /// No block has a record from here on, because nobody may read them: each counts as damaged. The world is paused.
+    /// No block has a record from here on, because they cannot be read: each counts as damaged. The world is paused.
     pub fn give_up(&self) {
         let blocks = |leaf: *mut Leaf| {
             Touched::of(leaf)

@@ -48,7 +48,7 @@ impl Threads {
 
     /// As [`Threads::pause`] in a frozen copy of the process, which has this thread alone. `None` if another thread was
     /// recording at the copy's instant: it never ends that. What was written down is recorded, and the gate stays as it is:
-    /// nobody else is there to come through it, and whoever opens it may have to call the allocator.
+    /// no other thread is there to come through it, and the thread that opens it may have to call the allocator.
     pub fn pause_in_copy<'a>(&'a self, own: &'a ThreadState) -> Option<Paused<'a>> {
         stack::touch::<PAUSE_STACK_BYTES>();
         if own.is_noting() || !self.is_still(own) {

@@ -170,7 +170,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// What is resident, and nobody's yet.
+    /// What is resident, and not claimed yet.
     fn freeze<'a>(
         &'a mut self,
         (source, ranges): (&Source, Option<&Ranges>),

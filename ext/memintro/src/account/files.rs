@@ -113,7 +113,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: a mapping of its own, which nobody uses any more.
+        // SAFETY: a mapping of its own, which is no longer used.
         unsafe { libc::munmap(self.0.cast(), self.0.len()) };
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Region {
     pub(crate) is_brk: bool,
     /// The file whose data ends where this begins: what it has beyond the file is at the beginning.
     pub(crate) file: &'static [u8],
-    /// Directly after memory that nobody may touch, as stacks are.
+    /// Directly after memory that cannot be touched, as stacks are.
     pub(crate) is_guarded: bool,
 }
 
@@ -152,7 +152,7 @@ impl Frozen<'_> {
         self.word(at) == own && self.word(at + 16) == own
     }
 
-    /// What nobody has claimed.
+    /// What is not claimed.
     pub(crate) fn rest(&mut self, answer: &mut Answer<'_>) {
         const LARGEST_DATA: usize = 1 << 20;
         let mut rest = 0;

@@ -35,7 +35,7 @@ impl Claims {
 #[derive(Clone, Copy)]
 pub(crate) struct How {
     pub(crate) ways: Ways,
-    /// Where they are known, free chunks may be counted by their lists, if nobody asks whose each chunk is.
+    /// Where they are known, free chunks may be counted by their lists, if the owners of chunks are not asked for.
     pub(crate) threads: Option<Threads>,
     /// One of Ruby's objects, where the pages of its heap are not claimed.
     pub(crate) object: Option<usize>,

@@ -1,7 +1,7 @@
 //! Counts what malloc has free by its lists of free chunks; all else of its heaps is in use.
 //!
-//! It takes a step for each free chunk, where [`super::glibc::walk`] takes one for each chunk: it serves where nobody asks
-//! whose each chunk is. Whatever is not as it should be leaves the whole to that walk.
+//! It takes a step for each free chunk, where [`super::glibc::walk`] takes one for each chunk, and serves where the
+//! owners of chunks are not asked for. If anything is not as it should be, that walk counts everything.
 
 use std::cell::Cell;
 

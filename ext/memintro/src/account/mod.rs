@@ -56,7 +56,8 @@ static MANY: AtomicU32 = AtomicU32::new(0);
 /// What is wanted.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
-    /// Ask which pages are resident; otherwise spread each mapping's resident bytes evenly, as where nobody tells.
+    /// Ask which pages are resident; otherwise spread each mapping's resident bytes evenly, as where the
+    /// kernel does not say.
     pub(crate) pagemap: bool,
     /// Without pages of Ruby's heap, how malloc's chunks are counted.
     pub(crate) ways: Ways,
@@ -64,7 +65,7 @@ pub(crate) struct Wanted {
     pub(crate) seconds: u32,
 }
 
-/// How malloc's chunks are counted where nobody asks whose each one is.
+/// How malloc's chunks are counted where their owners are not asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ways {
     /// By the lists of free chunks, and if these do not say all, by a walk over all chunks.
@@ -86,7 +87,7 @@ pub(crate) struct Counting {
     read: Option<Read>,
     /// Of an allocator that gives memory back by itself, and so is asked at the copy's instant.
     allocator: Option<Statistics>,
-    /// Whether the C library is asked as well. It goes through all free chunks, and nobody may allocate meanwhile.
+    /// Whether the C library is asked as well. It goes through all free chunks, and no thread may allocate meanwhile.
     asks_libc: bool,
     /// Whether its end is not waited for, once it has answered.
     leaves: bool,
@@ -222,7 +223,7 @@ impl Counting {
         }
         let length = usize::try_from(length(&self.shared).load(Ordering::Acquire)).unwrap_or(0);
         let text = self.shared.start().wrapping_add(HEAD);
-        // SAFETY: within the mapping, and nobody writes it any more.
+        // SAFETY: within the mapping, and not written any more.
         let text = unsafe { std::slice::from_raw_parts(text, length.min(TEXT)) };
         // Without the files it is no account.
         let text = files.map(|files| [&files, text, &self.shared_files].concat()).unwrap_or_default();

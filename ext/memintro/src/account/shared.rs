@@ -134,7 +134,7 @@ impl Reader {
     fn set(&mut self, page: usize) -> Option<()> {
         let first = page / PAGE / GROUP * GROUP * PAGE;
         let bit = 1_u64 << (page / PAGE % GROUP);
-        // SAFETY: the promise of `Room::new`; nobody else has this memory yet.
+        // SAFETY: the promise of `Room::new`; no other thread has this memory yet.
         let groups = unsafe { std::slice::from_raw_parts_mut(self.room.start, self.room.most) };
         if let Some(last) = self.used.checked_sub(1).and_then(|last| groups.get_mut(last))
             && last[0] == first as u64

@@ -33,7 +33,7 @@ impl Place {
 
     /// In the copy, once.
     pub(super) fn table(&self) -> Table {
-        // SAFETY: the promise of `new`; nobody reads before the length is there.
+        // SAFETY: the promise of `new`; it is not read before the length is there.
         let entries = unsafe { std::slice::from_raw_parts_mut(self.entries(), self.room) };
         Table { place: *self, entries, used: 0 }
     }

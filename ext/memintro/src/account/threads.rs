@@ -35,7 +35,7 @@ const VARIABLES: usize = 8 << 10;
 const CANDIDATES: usize = 4;
 
 impl Threads {
-    /// `None` where nobody tells, or where control blocks look otherwise.
+    /// `None` where that is unknown, or where control blocks look otherwise.
     pub(super) fn now() -> Option<Self> {
         if !cfg!(target_arch = "x86_64") {
             return None;

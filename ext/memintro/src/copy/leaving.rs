@@ -5,8 +5,8 @@
 //! nothing is left of the copy. It is a bare thread of the kernel: it sleeps in one system call and then is gone, the C
 //! library and Ruby do not know it, and it gets no signal.
 //!
-//! An `exec` ends that thread, and nobody takes note then. A process in between, which ends at once, would leave the copy to
-//! the first process of the machine instead. In a container that may be the program itself, or one that waits for nobody.
+//! An `exec` ends that thread, and its end goes unnoticed. A process in between, which ends at once, would leave the copy to
+//! the first process of the machine instead. In a container that may be the program itself, or one that waits for no child.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -94,7 +94,7 @@ fn take_note(child: libc::pid_t) -> bool {
     let Ok(_starting) = STARTING.try_lock() else { return false };
     // SAFETY: a number.
     let own = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    // Nobody could tell when the thread is gone, and its stack may be used again.
+    // It would be unknown when the thread is gone, and its stack may be used again.
     let may_ask = is_thread(own).is_some();
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || !may_ask || threads() > 0 {
         return false;

@@ -3,11 +3,11 @@
 //! The copy is made by the kernel's clone, without libc's fork: no handler of the program runs, and the copy has no
 //! exit signal, so the program gets no SIGCHLD and its own `wait` never sees it.
 //!
-//! Another thread may have held any lock at the copy's instant, and nobody opens it there. So each copy comes from [`split`]
+//! Another thread may have held any lock at the copy's instant, and it is never opened there. So each copy comes from [`split`]
 //! or [`make`], and keeps three rules:
 //!
 //! 1. **It becomes harmless before anything else** ([`become_harmless`]): it ends with its maker and after a deadline, and has
-//!    nothing of the program open. So whatever goes wrong in it later harms nobody.
+//!    nothing of the program open. So whatever goes wrong in it later does no harm.
 //! 2. **It calls neither the allocator nor the loader**, directly or through Rust's collections, `format!` or `dlsym`. Libc's fork
 //!    would take their locks; here, they stay as they were. Memory comes from [`own_memory`], and what must be looked up
 //!    is looked up before. Functions of Ruby and of extensions that a copy has to call may break this rule (to mark a class frees its
@@ -93,7 +93,7 @@ pub(crate) fn sleep(time: Duration) {
     }
 }
 
-/// For so long nobody looks whether a copy has ended, or the wait for it.
+/// For so long it is not checked whether a copy has ended, or the wait for it.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Whether the copy has answered, in memory that it shares with its maker. Zero at first.
@@ -120,7 +120,7 @@ unsafe impl Send for Shared {}
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the mapping any more.
+        // SAFETY: the mapping is no longer used.
         unsafe { libc::munmap(self.start.cast(), self.bytes) };
     }
 }
@@ -282,7 +282,7 @@ impl Copy {
         self.leave_after(libc::SIGKILL);
     }
 
-    /// The same of a copy that has a child of its own: it waits for the end of that before it ends. Nobody else would.
+    /// The same of a copy that has a child of its own: it waits for the end of that before it ends. No other process would.
     pub(crate) fn leave_in_order(&self) {
         self.leave_after(libc::SIGCONT);
     }
@@ -331,7 +331,7 @@ impl Copy {
         }
     }
 
-    /// Waits for the end of what ends by itself. After that, it is in the kernel, and nobody's.
+    /// Waits for the end of what ends by itself. After that, it is in the kernel, and has no owner.
     pub(crate) fn end_by(&self, deadline: Instant) -> bool {
         const STEP: Duration = Duration::from_millis(2);
         loop {

@@ -22,7 +22,7 @@ fn map<T: Copy>(count: usize, kind: i32) -> Option<&'static mut [T]> {
     if start == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: mapped, aligned to a page, and used by nobody else. All types used here are valid as zeroes.
+    // SAFETY: mapped, aligned to a page, and used by no other code. All types used here are valid as zeroes.
     Some(unsafe { std::slice::from_raw_parts_mut(start.cast::<T>(), count) })
 }
 

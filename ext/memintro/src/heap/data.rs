@@ -1,4 +1,4 @@
-//! Objects of extensions (`T_DATA`) whose data nobody frees: their type has no free function, and they point to something.
+//! Objects of extensions (`T_DATA`) whose data are not freed: their type has no free function, and they point to something.
 //!
 //! | word | typed | untyped |
 //! |---|---|---|

@@ -106,7 +106,7 @@ pub(crate) unsafe fn is_fiber(object: u64) -> bool {
     }
 }
 
-/// Makes a fiber and looks for its stack, if nobody has before. Returns whether it has found it just now. Runs Ruby.
+/// Makes a fiber and looks for its stack, if it is not known yet. Returns whether it has found it just now. Runs Ruby.
 pub(crate) fn learn(ruby: &Ruby) -> bool {
     if PLACE.get().is_some() {
         return false;

@@ -34,7 +34,7 @@ pub(crate) struct Wanted {
     pub(crate) occupancy: bool,
     /// Of types, classes and internals only objects that have outlived a collection, where Ruby tells it.
     pub(crate) outlived: bool,
-    /// Of types and classes only old objects, which have outlived some collections: garbage that nobody has collected
+    /// Of types and classes only old objects, which have outlived some collections: garbage that was not collected
     /// yet is mostly young.
     pub(crate) old: bool,
 }

@@ -123,7 +123,7 @@ unsafe extern "C" fn on_page<F: FnMut(Page) -> c_int>(
     stride: usize,
     data: *mut c_void,
 ) -> c_int {
-    // SAFETY: the word that the walk was given; nobody else uses it meanwhile.
+    // SAFETY: the word that the walk was given; no other code uses it meanwhile.
     let state = unsafe { &mut *data.cast::<Visit<F>>() };
     (state.visit)(Page { start: start as usize, end: end as usize, stride })
 }

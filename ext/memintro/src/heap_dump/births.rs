@@ -124,7 +124,7 @@ impl<'a> Births<'a> {
         let Some(cell @ 1..) = cell.copied() else { return };
         if let Some(Some(place)) = self.sites.places.get((cell & 0xffff_ffff) as usize) {
             out.bytes(b", \"file\":\"");
-            // SAFETY: the hook keeps the path; in the copy nobody clears its figures.
+            // SAFETY: the hook keeps the path; in the copy its figures are not cleared.
             out.inner_text(unsafe { std::slice::from_raw_parts(place.path, place.length as usize) });
             out.bytes(b"\", \"line\":");
             out.number(u64::from(place.line));

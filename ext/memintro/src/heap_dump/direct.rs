@@ -26,7 +26,7 @@ impl Writer<'_> {
                 return true;
             }
             // SAFETY: a Hash of the heap; the collector walks over it by the same function. The writer outlives the
-            // call, and nobody else uses it meanwhile.
+            // call, and no other code uses it meanwhile.
             slot::T_HASH if !aside => unsafe {
                 (tellers.each_pair)(object.value(), on_pair, argument);
                 let default = object.default_proc();

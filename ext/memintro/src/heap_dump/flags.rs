@@ -2,7 +2,7 @@
 //!
 //! Ruby tells it by `rb_obj_gc_flags`, which takes a tenth of the time of a line. It reads bits in a record of the page, whose
 //! places are looked for in the copy: bits are changed there one by one, and put back, and the one that changes a flag is the
-//! one that is meant. Nobody else sees this memory. Where a place is not found, Ruby is asked for each object.
+//! one that is meant. No other process sees this memory. Where a place is not found, Ruby is asked for each object.
 
 use rb_sys::ID;
 
@@ -209,7 +209,7 @@ fn is_old_told(slot: usize, vm: &Vm) -> Option<bool> {
 /// Runs this while these bits of a word are changed. Only the copy has this word.
 fn with<T>(word: usize, bits: usize, run: impl FnOnce() -> T) -> T {
     let place = std::ptr::with_exposed_provenance_mut::<usize>(word);
-    // SAFETY: a word of the heap of this copy, which nobody else uses, and which is put back.
+    // SAFETY: a word of the heap of this copy, which no other code uses, and which is put back.
     unsafe {
         let before = place.read_volatile();
         place.write_volatile(before ^ bits);

@@ -128,7 +128,7 @@ struct Pipe {
 impl Pipe {
     fn new(most: usize) -> std::io::Result<(Self, OwnedFd)> {
         let mut ends = [0; 2];
-        // SAFETY: room for two descriptors, which nobody else owns.
+        // SAFETY: room for two descriptors, which no other code owns.
         let (read, write) = unsafe {
             if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
                 return Err(std::io::Error::last_os_error());

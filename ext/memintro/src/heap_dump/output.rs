@@ -25,7 +25,7 @@ const BUFFER: usize = 256 << 10;
 const ROOM: usize = 64;
 
 pub(super) struct Output<'a> {
-    /// The buffer, which nobody else uses: where it begins, where what comes next goes, and where it ends. As addresses,
+    /// The buffer, which no other code uses: where it begins, where what comes next goes, and where it ends. As addresses,
     /// because what is written at once then needs one comparison.
     start: *mut u8,
     at: *mut u8,
@@ -89,7 +89,7 @@ impl<'a> Output<'a> {
     /// What is left of the buffer.
     #[inline(always)]
     fn rest(&mut self) -> &mut [u8] {
-        // SAFETY: this much of the buffer is behind the place, and nobody else uses it.
+        // SAFETY: this much of the buffer is behind the place, and no other code uses it.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.room_left()) }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Output<'a> {
         if self.room_left() < bytes.len() {
             return self.long(bytes);
         }
-        // SAFETY: there is so much room, which nobody else has.
+        // SAFETY: there is so much room, which no other code has.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at, bytes.len()) };
         self.advance(bytes.len());
     }
@@ -138,7 +138,7 @@ impl<'a> Output<'a> {
                 crate::copy::end(false);
             }
         }
-        // SAFETY: there is so much room, which nobody else has.
+        // SAFETY: there is so much room, which no other code has.
         unsafe { &mut *self.at.cast() }
     }
 
@@ -146,7 +146,7 @@ impl<'a> Output<'a> {
     #[inline(always)]
     fn cut<const N: usize>(&mut self, bytes: Option<&[u8; N]>, length: usize) -> bool {
         let Some(bytes) = bytes.filter(|_| length <= N && self.room_left() >= N) else { return false };
-        // SAFETY: there is so much room, which nobody else has.
+        // SAFETY: there is so much room, which no other code has.
         unsafe { *self.at.cast() = *bytes };
         self.advance(length);
         true

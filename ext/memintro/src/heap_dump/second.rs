@@ -129,7 +129,7 @@ pub(super) fn await_end(state: &State) -> ! {
     copy::end(true)
 }
 
-/// Waits for the end of the second copy, so that it is nobody's child then. Its status, or 0 if there is none.
+/// Waits for the end of the second copy, so that it is reaped. Its status, or 0 if there is none.
 pub(super) fn reap(state: &State) -> i32 {
     let pid = state.second_pid.swap(0, Ordering::Relaxed);
     let mut status = 0;

@@ -98,7 +98,7 @@ impl State {
         self.writers.iter().map(|writer| writer.bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Pages that nobody else writes, `None` at the end. Those whose addresses differ only in the lower 16 bits stay
+    /// Pages that no other copy writes, `None` at the end. Those whose addresses differ only in the lower 16 bits stay
     /// together, so that their objects do in the file.
     pub(super) fn take(&self, pages: &[FrozenPage]) -> Option<Range<usize>> {
         const TOGETHER: u32 = 16;

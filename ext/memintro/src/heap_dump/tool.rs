@@ -91,7 +91,7 @@ impl Pieces {
     /// The bytes of a piece.
     ///
     /// # Safety
-    /// Nobody else uses this piece: it is the first one, or [`Self::next`] has told it.
+    /// No other code uses this piece: it is the first one, or [`Self::next`] has told it.
     pub(super) unsafe fn bytes(self, number: u32) -> &'static mut [u8] {
         let number = number.min(PIECES * WRITERS as u32 - 1) as usize;
         // SAFETY: within the mapping, which stays; the caller promises the rest.

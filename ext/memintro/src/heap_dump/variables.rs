@@ -102,7 +102,7 @@ impl Asked {
     fn of(object: Object, tellers: Tellers) -> Option<Self> {
         let mut asked = Self { names: [0; MOST], values: [0; MOST], count: 0 };
         let argument = std::ptr::from_mut(&mut asked).expose_provenance();
-        // SAFETY: an object of the heap; the record outlives the call, and nobody else uses it meanwhile.
+        // SAFETY: an object of the heap; the record outlives the call, and no other code uses it meanwhile.
         unsafe { (tellers.each_variable)(object.value(), on_variable, argument) };
         (asked.count <= MOST).then_some(asked)
     }

@@ -92,7 +92,7 @@ impl<'a> Writer<'a> {
     /// One line for each category of roots.
     pub(super) fn roots(&mut self) {
         self.category = std::ptr::null();
-        // SAFETY: the writer outlives the call, and nobody else uses it meanwhile.
+        // SAFETY: the writer outlives the call, and no other code uses it meanwhile.
         unsafe { (self.vm.functions.roots)(on_root, std::ptr::from_mut(self).cast()) };
         edges::finalizers::each_untold(&mut |array| {
             // Ruby has not told of it, so it is looked at first.
@@ -388,7 +388,7 @@ impl<'a> Writer<'a> {
         } else if self.ours_left.is_some() {
             self.ours_left = None;
         }
-        // SAFETY: an object of the heap; the writer outlives the call, and nobody else uses it meanwhile.
+        // SAFETY: an object of the heap; the writer outlives the call, and no other code uses it meanwhile.
         unsafe {
             (self.vm.functions.references)(object.value(), on_reference, std::ptr::from_mut(self).cast());
         }

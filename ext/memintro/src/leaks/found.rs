@@ -183,7 +183,7 @@ struct Classes {
 impl Classes {
     const MOST: usize = 1 << 18;
 
-    /// Gives each block that an object holds the place of that object's class, in place of an age, which is told of other
+    /// Gives each block that an object holds the place of that object's class, instead of an age, which is told of other
     /// blocks alone.
     fn number(list: &mut [Node]) -> Option<Self> {
         let mut found = Self { places: slice::<usize>(Self::MOST)? };

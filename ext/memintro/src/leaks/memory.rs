@@ -31,7 +31,7 @@ pub(super) struct Mappings {
     pub(super) regions: &'static mut [Region],
     pub(super) kinds: &'static [Kind],
     pub(super) pages: usize,
-    /// Bytes that are there but cannot be read: nobody may.
+    /// Bytes that are there but must not be read.
     pub(super) unreadable: u64,
 }
 

@@ -189,7 +189,7 @@ fn listed(shared: &Shared) -> &AtomicU64 {
 /// The blocks that nothing reached in a copy that has ended, in the order of their addresses.
 fn list(shared: &Shared) -> &[(usize, usize)] {
     let count = usize::try_from(listed(shared).load(Ordering::Acquire)).unwrap_or(0).min(MOST_LISTED);
-    // SAFETY: within the mapping, and nobody writes it any more.
+    // SAFETY: within the mapping, and not written any more.
     unsafe { std::slice::from_raw_parts(shared.start().wrapping_add(LIST_AT).cast(), count) }
 }
 
@@ -200,7 +200,7 @@ impl Scan {
         let ended = self.copy.wait_until(self.deadline, interrupted)?;
         let length = usize::try_from(length(&self.shared).load(Ordering::Acquire)).unwrap_or(0);
         let text = self.shared.start().wrapping_add(TEXT_AT);
-        // SAFETY: within the mapping, and nobody writes it any more.
+        // SAFETY: within the mapping, and not written any more.
         let text = unsafe { std::slice::from_raw_parts(text, length.min(TEXT_ROOM)) }.to_vec();
         Some((text, ended))
     }

@@ -1,9 +1,9 @@
-//! For how many registers of other threads nobody answers.
+//! How many registers of other threads are unknown.
 //!
 //! A thread of Ruby that waits inside Ruby has saved its registers in its stack before: Ruby's own collector needs them
 //! as well. A thread that waits anywhere else may have kept an address in a register that functions leave as it was; one
 //! that runs, in any. So many blocks, and no more, may be held although nothing in memory points to them. Where a group
-//! of leaked blocks has no more, nobody can say that any of them leaked.
+//! of leaked blocks has no more, it is unknown whether any of them leaked.
 
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::maps::{self, Mapping};
@@ -116,7 +116,7 @@ fn name_at(maps: &[u8], address: usize) -> &[u8] {
     found
 }
 
-/// Threads for whose registers nobody answers, and how many registers these are. `others`: threads of which nothing is
+/// Threads whose registers are unknown, and how many registers these are. `others`: threads of which nothing is
 /// known.
 pub(super) fn unknown(codes: &Codes, there: &Space<'_>, waiting: &[Waiting], others: u64) -> (u64, u64) {
     let elsewhere =

@@ -149,7 +149,7 @@ impl Roots<'_> {
         }
     }
 
-    /// Runs of pages that are there and nobody's else.
+    /// Runs of pages that are there and have no other owner.
     fn pages(&self, area: &Area, from: usize, mut visit: impl FnMut(usize, usize)) {
         let mut at = from & !4095;
         while let Some(page) = self.space.next_resident(area, at) {

@@ -1,9 +1,9 @@
 //! What the kernel tells of other threads: of one that waits in a system call, its stack pointer and the arguments of
 //! that call. Of one that runs it tells nothing.
 //!
-//! The registers that a function must leave as they were are not told of any thread, and nothing else reads them without
-//! harm: a debugger's stop ends `epoll_wait` with an error, and a signal is the program's. So the copy counts for how
-//! many of them nobody answers ([`super::registers`]).
+//! The kernel does not show the registers that a function must leave as they were, and nothing else reads them without
+//! harm: a debugger's stop ends `epoll_wait` with an error, and a signal is the program's. So the copy counts how many of
+//! them are unknown ([`super::registers`]).
 
 /// A thread that waits.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Threads {
         // SAFETY: a system call without arguments.
         let own = unsafe { libc::syscall(libc::SYS_gettid) };
         let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
-            // Nobody knows, so there may be any number.
+            // Unknown, so there may be any number.
             return Self { count: usize::MAX, ..found };
         };
         for thread in threads.flatten() {

@@ -1,7 +1,7 @@
 //! Counts objects by thread while something is measured, and knows those that were made meanwhile and live.
 //!
 //! Ruby tells of each object that is made or freed ([`crate::object_events`]). Nothing there makes a Ruby object, raises
-//! or releases the GVL; memory for the list of objects is not tracked, so it is in nobody's figures.
+//! or releases the GVL; memory for the list of objects is not tracked, so it is in no figures.
 //!
 //! As in the hook, a *moment* is a number that grows by one whenever a measurement begins or ends.
 //!

@@ -1,4 +1,4 @@
-//! The machine stack, where addresses of objects are left over that nobody holds any more.
+//! The machine stack, where addresses of objects are left over that are no longer held.
 //!
 //! The collector takes each word of the stack that may be an object for one. Frames have words that they do not write, so
 //! it finds there what earlier and deeper calls have left. Code that runs in [`deeper`] leaves nothing where the

@@ -52,7 +52,7 @@ fn publish(before: *mut Kept, fresh: Box<Kept>) {
     if let Some(unwanted) = unsafe { unwanted.as_ref() }
         && unwanted.is_still_open()
     {
-        // SAFETY: the descriptor is ours, and nobody finds it any more.
+        // SAFETY: the descriptor is ours, and cannot be found any more.
         drop(unsafe { File::from_raw_fd(unwanted.descriptor) });
     }
 }

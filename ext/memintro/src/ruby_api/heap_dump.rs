@@ -31,8 +31,8 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 pub(super) struct HeapAsking(RefCell<Option<Asking>>);
 
 impl HeapAsking {
-    /// Without a copy. Its maker keeps it before there is one: Ruby may interrupt the thread when a method returns, and nobody would
-    /// have what it made.
+    /// Without a copy. Its maker keeps it before there is one: Ruby may interrupt the thread when a method returns, and what it
+    /// made would be lost.
     fn new() -> Self {
         Self(RefCell::new(None))
     }

@@ -29,7 +29,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     class.define_method("end", method!(Measuring::end, 2))
 }
 
-/// What this thread allocates from here on, and the objects that it makes, are nobody's.
+/// What this thread allocates from here on, and the objects that it makes, count for no line.
 pub(super) fn hide_own() {
     if let Some(api) = hook_link::found() {
         (api.untracked_enter)();

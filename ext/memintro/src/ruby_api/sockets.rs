@@ -50,7 +50,7 @@ fn removed(folder: &CStr, uid: u32, name: &CStr, inode: Option<u64>) -> Option<(
 
 fn open(folder: &CStr) -> Option<OwnedFd> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: a terminated path; the descriptor is nobody else's.
+    // SAFETY: a terminated path; no other code has the descriptor.
     unsafe {
         let descriptor = libc::open(folder.as_ptr(), flags);
         (descriptor >= 0).then(|| OwnedFd::from_raw_fd(descriptor))

@@ -115,7 +115,7 @@ impl HeapSurvey {
     }
 
     /// Yields slices of `[[name, count, bytes], …]`, greatest first. For part `occupancy` these are the holders, with
-    /// pages in place of bytes. Yields nothing for a part that was not requested.
+    /// pages instead of bytes. Yields nothing for a part that was not requested.
     fn rows(ruby: &Ruby, this: &Self, list: Symbol) -> Result<(), Error> {
         let list = list.name()?.into_owned();
         this.read(ruby, |heap| {

@@ -10,7 +10,7 @@ module Memintro
     # What holds blocks of a call site, by the numbers in which the frozen copy says it.
     # @api private
     class Holder
-      # In place of a thread's number (ext/memintro/src/leaks/roots.rs).
+      # Instead of a thread's number (ext/memintro/src/leaks/roots.rs).
       CALLER = 1 << 22
       # Objects that wait to be finalized, among the types of the VM's own.
       ZOMBIE = 0x1d

@@ -15,7 +15,7 @@ module Memintro
         "chunks" => 1, "given_up" => 1, "searched" => 2, "scanned" => 2, "group" => 9, "words" => 9, "verdict" => 4,
         "anchored" => 11, "anchored_all" => 2, "owner" => 7, "stage" => 1, "lost" => 1
       }.freeze
-      # In place of the number of a call site.
+      # Instead of the number of a call site.
       NO_SITE = (2**32) - 1
       # The kind of a Ruby object (ext/memintro/src/leaks/roots.rs).
       OBJECT = 3

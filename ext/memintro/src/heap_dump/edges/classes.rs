@@ -103,7 +103,7 @@ unsafe fn table(class: Object, place: &Table) -> usize {
 pub(super) fn each_child(layout: &Layout, object: Object, visit: &mut dyn FnMut(Object)) {
     unsafe extern "C" fn on_child(child: VALUE, visit: *mut c_void) {
         if is_address(child as usize) {
-            // SAFETY: what the call below was given, which nobody else uses meanwhile; a child is an object.
+            // SAFETY: what the call below was given, which no other code uses meanwhile; a child is an object.
             unsafe { (*visit.cast::<&mut dyn FnMut(Object)>())(Object::read(child as usize)) };
         }
     }

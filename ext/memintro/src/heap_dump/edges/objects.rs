@@ -30,7 +30,7 @@ struct Walk<'a> {
 pub(super) fn variables(layout: &Layout, object: Object, visit: Visit<'_>) {
     extern "C" fn on_variable(name: ID, value: VALUE, walk: StData) -> c_int {
         if is_address(value as usize) {
-            // SAFETY: what the call below was given, which nobody else uses meanwhile.
+            // SAFETY: what the call below was given, which no other code uses meanwhile.
             let walk = unsafe { &mut *(walk as *mut Walk<'_>) };
             (walk.visit)(value, EdgeName::Name { before: b"", name, after: b"" });
         }
@@ -45,7 +45,7 @@ pub(super) fn variables(layout: &Layout, object: Object, visit: Visit<'_>) {
 /// Keys and values, then the default value or block.
 pub(super) fn hash(layout: &Layout, object: Object, visit: Visit<'_>) {
     extern "C" fn on_pair(key: StData, value: StData, walk: StData) -> c_int {
-        // SAFETY: what the call below was given, which nobody else uses meanwhile.
+        // SAFETY: what the call below was given, which no other code uses meanwhile.
         let walk = unsafe { &mut *(walk as *mut Walk<'_>) };
         if is_address(key) {
             (walk.visit)(key as VALUE, EdgeName::Text(b"key"));
