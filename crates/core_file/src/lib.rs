@@ -51,7 +51,7 @@ pub fn search_file(path: &Path, wanted: Wanted<'_>) -> Result<String, String> {
     if about.len() == 0 {
         return Err(format!("{name} is empty: the kernel writes no core file beyond ulimit -c"));
     }
-    // SAFETY: the file is read as bytes of any kind; whoever shortens it meanwhile ends this program, which holds nothing.
+    // SAFETY: the file is read as bytes of any kind; a program that shortens it meanwhile ends this one, which holds nothing.
     let bytes = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| format!("{name}: {error}"))?;
     search(&bytes, Some(path), wanted).map_err(|why| format!("{name}: {why}"))
 }

@@ -46,7 +46,7 @@ fn read(core: &Path, hook_path: &Path) -> Result<i32, String> {
     let mut copied = 0;
     let failed = |error: std::io::Error| format!("{}: {error}", core.display());
     let file = std::fs::File::open(core).map_err(failed)?;
-    // SAFETY: bytes of any kind; whoever shortens the file meanwhile ends this process.
+    // SAFETY: bytes of any kind; a program that shortens the file meanwhile ends this process.
     let bytes = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
     let image = Image::read(&bytes)?;
     let (base, _) = hook(&image).ok_or("the hook is not in the file")?;

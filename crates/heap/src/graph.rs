@@ -132,7 +132,7 @@ pub struct Edge {
 }
 
 impl Graph {
-    /// Reads a dump. What is wrong in it is in `reading` and `about`; what could be read is there all the same.
+    /// Reads a dump. What is wrong in it is in `reading` and `about`; what could be read is still there.
     pub fn load(source: Source, wants: Wants, budget: Option<usize>) -> Graph {
         let mut graph = Graph { budget, wants, ..Graph::default() };
         graph.reading = load::read(source, wants, &mut Loading { graph: &mut graph });

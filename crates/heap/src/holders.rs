@@ -17,7 +17,7 @@ use crate::ways::Ways;
 use serde_json::Value;
 use std::cmp::Reverse;
 
-/// Other ways that are told.
+/// Other ways that are listed.
 const MOST_OTHER_WAYS: usize = 3;
 /// Of a larger group, so many objects are looked at for them, and each stands for several.
 const MOST_MEMBERS: u64 = 50_000;

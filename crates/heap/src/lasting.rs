@@ -83,7 +83,7 @@ pub(crate) fn named(graph: &Graph, ways: &Ways, object: u32) -> (String, Option<
         [root] if root.starts_with("root ") => (short, None),
         [first, rest @ ..] => {
             let rest = rest.join(" ← ");
-            // An element is told without its list, and one of a chain without the rest of that.
+            // An element is named without its list, and one of a chain without the rest of that.
             let first = first.strip_suffix(" (Array)").or(first.strip_suffix(" (Hash)")).unwrap_or(first);
             let first = first
                 .strip_suffix(" times")

@@ -94,7 +94,7 @@ pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tre
     let (stacks, surer): (Vec<usize>, Vec<usize>) =
         (0..graph.roots.len()).partition(|root| graph.is_machine_stack(*root));
     let mut front = Vec::new();
-    // What a name tells is told rather than what has none.
+    // Named references are preferred to unnamed ones.
     let seed = |roots: &[usize], parents: &mut [u32], front: &mut Vec<u32>| {
         for (wanted, &root) in
             [true, false].into_iter().flat_map(|wanted| roots.iter().map(move |root| (wanted, root)))

@@ -77,7 +77,7 @@ pub struct Path {
     pub root_edge: Option<String>,
 }
 
-/// Of a longer way, so many holders next to the object are told, and so many next to the root: a list whose elements refer
+/// Of a longer way, so many holders next to the object are listed, and so many next to the root: a list whose elements refer
 /// to the next one has a way as long as itself.
 const NEAR_OBJECT: usize = 80;
 const NEAR_ROOT: usize = 20;
@@ -247,7 +247,7 @@ pub fn path_parts(graph: &Graph, path: &Path) -> Vec<String> {
         let edge = step.edge.as_deref().unwrap_or("");
         let plain = matches!(graph.type_of(step.object), Type::Array | Type::Hash);
         let next = steps.peek().and_then(|next| next.edge.as_deref());
-        // A list that is in a variable is told with the variable, in one part.
+        // A list in a variable is named together with the variable, in one part.
         if plain
             && inner.is_none()
             && step.more == More::None

@@ -184,7 +184,7 @@ fn tell_site(birth: &mut Event) -> Told<'static> {
 pub(crate) struct Leaving {
     /// It must not be given back yet.
     pub(crate) stays: Cell<bool>,
-    /// It has been taken out all the same, and its end is to be recorded.
+    /// It has been taken out nevertheless, and its end is to be recorded.
     pub(crate) taken: OnceCell<Moving>,
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn write_last(path: &CStr, append_pid: bool, signal: c_int, exit_stat
     // it back.
     // SAFETY: states are never unmapped.
     let own = thread::kept().or_else(|| THREADS.acquire().map(|state| unsafe { state.as_ref() }));
-    // SAFETY: whoever sets `taken` first is alone in the workspace until it is cleared.
+    // SAFETY: the thread that sets `taken` first is alone in the workspace until it is cleared.
     let status = write_in(unsafe { &mut *LAST.space.get() }, own, path, append_pid, signal, exit_status);
     LAST.taken.store(false, Ordering::Release);
     status

@@ -132,7 +132,7 @@ fn record_sample(own: &Own, address: usize, size: u64, caller: usize, mean: u64)
     callers::sample(site, chance::weight(size, mean) as u32, address, size, caller);
 }
 
-/// The site of who asks, and the generation.
+/// The site of the caller, and the generation.
 #[inline(never)]
 pub(crate) fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
     let Some(vm) = shared::vm() else {

@@ -45,7 +45,7 @@ impl Settle for Opening {
         record_event(own, event, path);
         match event.kind {
             kind::FREE | kind::DEATH | kind::SAMPLED_DEATH => {}
-            // SAFETY: its owner has given it up, and has left it to whoever records this.
+            // SAFETY: its owner has given it up, and has left it to the thread that records this.
             kind::FREE_WITH_RECORD => unsafe { in_band::give_back_later(event.address as usize) },
             _ => Pending::end(),
         }

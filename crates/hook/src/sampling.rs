@@ -82,7 +82,7 @@ pub(crate) fn mean() -> u64 {
     MEAN.load(Ordering::Relaxed)
 }
 
-/// An allocation that could not pay, with the amount that was taken from the distance all the same.
+/// An allocation that could not pay, with the amount that was still taken from the distance.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Debt(pub(crate) u64);

@@ -31,7 +31,7 @@ pub(crate) fn start(options: &StartOptions) -> Status {
             return Status::NO_ALLOCATOR;
         }
         let begins = state::begins_anew(&options);
-        // First, so that no program is told of bytes that a record will be in.
+        // First, so that no program gets an answer that has a record's bytes in it.
         in_band::want(begins && in_band::is_possible_with(&options) && install_asking());
         if !begins {
             in_band::leave();
@@ -61,7 +61,7 @@ pub(crate) fn stop() -> Status {
         if mode() == Mode::OFF {
             return Status::UNCHANGED;
         }
-        // As long as programs are told of the bytes that records leave.
+        // As long as programs get answers without the bytes of records.
         in_band::leave();
         // Before slots are restored one by one: else a free that is no longer seen is of a block that was.
         state::deactivate();

@@ -77,7 +77,7 @@ impl<const PLACES: usize> Captures<PLACES> {
             return true;
         }
         let Some(memory) = mmap::map_lazily(PLACES * size_of::<CallerSample>()) else { return false };
-        // Release: whoever sees the address may use the memory.
+        // Release: a reader that sees the address may use the memory.
         let set = self.memory.compare_exchange(
             ptr::null_mut(),
             memory.as_ptr().cast(),

@@ -174,7 +174,7 @@ impl Deferred {
         let event = Event { text_at, text_len: text.len() as u32, ..*event };
         // SAFETY: the place is this writer's own until it says that it is written.
         unsafe { (&raw mut (*at).event).write(event) };
-        // SAFETY: as above. Release: whoever sees that it is written sees all of it. If it was passed over, it stays so.
+        // SAFETY: as above. Release: a reader that sees that it is written sees all of it. If it was passed over, it stays so.
         let state = unsafe { &(*at).state };
         state.compare_exchange(FREE, WRITTEN, Ordering::Release, Ordering::Relaxed).is_ok()
     }

@@ -1,6 +1,6 @@
 //! A small hash table in memory of its own: number → value.
 //!
-//! Rule for neighbours: whoever uses one holds a lock around it, or is its only user.
+//! Rule for neighbours: a user of one holds a lock around it, or is its only user.
 
 use core::ptr::{self, NonNull};
 

@@ -86,7 +86,7 @@ pub fn wait_round(rounds: &mut u32, sleeps: u32) -> bool {
     true
 }
 
-/// The same without a yield: whoever is awaited may have been preempted, and this thread is to run as soon as it has finished. (A
+/// The same without a yield: the holder may have been preempted, and this thread is to run as soon as it has finished. (A
 /// yield takes a time slice of each other thread.)
 #[cold]
 pub fn wait_briefly(rounds: &mut u32, sleeps: u32) -> bool {
@@ -156,7 +156,7 @@ impl<T> SpinLock<T> {
         None
     }
 
-    /// Releases the lock whoever holds it, and returns whether somebody did. For a process in which the holder does not
+    /// Releases the lock, any holder's, and returns whether it was held. For a process in which the holder does not
     /// exist, such as a forked child.
     pub fn force_open(&self) -> bool {
         self.held.swap(false, Ordering::AcqRel)

@@ -223,7 +223,7 @@ impl Objects {
                 return None;
             }
             let memory = mmap::reserve(size_of::<Region>())?;
-            // Release: whoever sees the region sees zeroes.
+            // Release: a reader that sees the region sees zeroes.
             place.store(memory.as_ptr().cast(), Ordering::Release);
         }
         let header = core::mem::offset_of!(Area, cells);

@@ -20,7 +20,7 @@ static RANGES: [Range; MOST_RANGES] =
 /// Places from here on have never been used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// For whoever reads a core file: what follows is the list's address (crates/core_file).
+/// For readers of core files: what follows is the list's address (crates/core_file).
 #[repr(C)]
 struct Sign {
     text: [u8; 16],

@@ -283,7 +283,7 @@ impl Samples {
         self.blocks.lock().for_each(visit);
     }
 
-    /// Opens the lock whoever holds it; `false` if it was open. For the only user of memory that was another process'.
+    /// Opens the lock, any holder's; `false` if it was open. For the only user of memory that was another process'.
     pub fn force_open(&self) -> bool {
         self.blocks.force_open()
     }

@@ -7,7 +7,7 @@
 //! threads that hand blocks to each other took 1.8 times the allocator's own time, and take 1.1.) The map lies in leaves, each
 //! for 256 MiB of address space, whose pages take memory where there are such blocks: 32 KiB for a mebibyte.
 //!
-//! Rules for neighbours: a record is written and read only by whoever owns the block (it was just handed out, or is about to be
+//! Rules for neighbours: a record is written and read only by the owner of the block (it was just handed out, or is about to be
 //! given back), or while the world is paused.
 
 mod damage;
@@ -320,7 +320,7 @@ impl Tails {
         // SAFETY: the caller's promise.
         let Whole { tail, removed, .. } = unsafe { self.whole(address, now) }?;
         let ready = ready(&removed)?;
-        // Else it would look whole to whoever comes to it by an accident, at this address.
+        // Else it would look whole to a block that comes to this address by accident.
         // SAFETY: as above.
         unsafe { *tail = 0 };
         unit.store(NOTHING, Ordering::Relaxed);

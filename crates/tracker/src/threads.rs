@@ -251,7 +251,7 @@ impl core::fmt::Debug for Threads {
     }
 }
 
-// SAFETY: the cells of a state are touched by its owner, or by whoever has paused the world.
+// SAFETY: the cells of a state are touched by its owner, or by the thread that has paused the world.
 unsafe impl Sync for Threads {}
 
 impl Threads {
@@ -286,7 +286,7 @@ impl Threads {
 
     #[inline]
     fn settle(&self) -> &'static dyn Settle {
-        // SAFETY: whoever calls this has a state or has paused those that do; it was written before any of them came.
+        // SAFETY: the caller has a state or has paused those that do; it was written before any of them came.
         unsafe { *self.settle.get() }
     }
 

@@ -113,7 +113,7 @@ fn catch_up(api: &HookApi) {
         return;
     }
     HAS_MISSED.store(true, Ordering::Relaxed);
-    // Frees are told first, so that none is missed while the heap is read.
+    // The event for frees is turned on first, so that none is missed while the heap is read.
     if vm.listen(on_freed, FREED).is_ok() {
         end(vm);
         forget_freed(api);

@@ -49,7 +49,7 @@ pub(crate) enum Mark {
 }
 
 static MARKINGS: OnceLock<Option<Markings>> = OnceLock::new();
-/// The last collection whose marking was told.
+/// The last collection whose marking was reported.
 static TOLD: AtomicUsize = AtomicUsize::new(0);
 
 /// What this Ruby lacks for it.

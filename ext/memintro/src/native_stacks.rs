@@ -79,7 +79,7 @@ impl Known {
             }
         };
         if let Some(flat) = self.flattener.flatten(&Running(api), &self.ends, wanted) {
-            // Release: whoever sees the address may read the tables.
+            // Release: a reader that sees the address may read the tables.
             FLAT.store(Box::into_raw(Box::new(flat)), Ordering::Release);
         }
     }

@@ -119,7 +119,7 @@ pub(crate) fn stop() {
     }
 }
 
-/// Ends are told first and until last, so that no object of the table is freed without notice.
+/// The event for ends is turned on first and off last, so that no object of the table is freed unnoticed.
 fn begin(api: &HookApi, vm: &Functions) -> Result<Status, Refusal> {
     let begun = match MEAN.load(Ordering::Relaxed) {
         0 => begin_all(api, vm),

@@ -76,7 +76,8 @@ module Memintro
         before = [Memintro.mode, Native.sample_bytes]
         changeable = Memintro.send(:changeable)
         # The allocations of this thread after the start belong to the answer, not to the program. Its section has begun
-        # already, unless there was no hook then. Two would be one too many for whoever gets the native thread.
+        # already, unless there was no hook then. A second untracked section would leak to the next Ruby thread that
+        # runs on this native thread.
         Native.load_hook
         Native.untracked_leave if Native.untracked_enter > 1
         Memintro.start(**settings)
@@ -172,7 +173,7 @@ module Memintro
 
       # Making a table would allocate some 50 objects for each row in the process.
       TEXT_ROWS = 20
-      # A page is made by whoever asks, of the JSON.
+      # The command makes a page of the JSON.
       FORMATS = %i[text json].freeze
       # With `older_than_gcs` it would make some 290.
       OLD_TEXT_ROWS = 5

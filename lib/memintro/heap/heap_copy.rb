@@ -17,7 +17,7 @@ module Memintro
     TRIES = 3
     # Types of data objects that may be left out because their mark functions hang or crash.
     MOST_SKIPPED = 20
-    # Milliseconds between two looks for a block that is told of the progress. Where other threads compute, each look
+    # Milliseconds between two calls of a block with the progress. Where other threads compute, each look
     # waits for Ruby's lock.
     STEP = 50
     # The same without such a block: an interrupt of this thread ends the wait.

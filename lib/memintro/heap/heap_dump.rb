@@ -292,7 +292,7 @@ module Memintro
         pipe.read
       end
       said = Names.lines(errors.read.to_s.dup.force_encoding(Encoding::UTF_8).scrub).strip.delete_prefix("memintro: ")
-      # A damaged dump is told of in the answer of what could be read.
+      # An answer says if its dump is damaged.
       output.empty? ? raise(HeapDumpError, said) : JsonText.parse(output)
     rescue Errno::ENOENT
       raise HeapDumpError, Paths.no_tool

@@ -14,9 +14,9 @@ module Memintro
   module Holding
     # Most objects that may be asked for at once.
     MOST_OBJECTS = 10_000
-    # Ways that lead only through who asks, such as the machine stack.
+    # Ways that lead only through the caller, such as the machine stack.
     OWN_WAYS = 4
-    # Large objects that belong to who asks.
+    # Large objects that belong to the caller.
     OWN_OBJECTS = 20
     private_constant :MOST_OBJECTS, :OWN_WAYS, :OWN_OBJECTS
 
@@ -106,7 +106,7 @@ module Memintro
     # @param object [Object]
     # @param paths [Integer] how many
     # @param seconds [Integer]
-    # @return [List<HeldPath>] without ways that lead only through who asks
+    # @return [List<HeldPath>] without ways that lead only through the caller
     # @raise [HeapDumpError, RactorError]
     # @example
     #   puts Memintro.path_to_root(message, paths: 3)
@@ -171,7 +171,7 @@ module Memintro
     end
 
     # Lists what the VM itself holds: global variables, addresses that C code has registered, finalizers, threads, the
-    # machine stack of who asks.
+    # machine stack of the caller.
     #
     # @return [List<HeldValue>]
     # @raise [RactorError, UnknownRubyError]
@@ -212,7 +212,7 @@ module Memintro
       fibers.compact.first(1).reduce(rows) { |all, fiber| all + (Native.heap_children(fiber) - all) }
     end
 
-    # As {#holders}, of what is at these addresses now: who asks need not hold it himself.
+    # As {#holders}, of what is at these addresses now: the caller need not hold it.
     def holders_at(addresses, top:, seconds:)
       MainRactor.only
       Loader.need(:HeapCopy, :Holders)

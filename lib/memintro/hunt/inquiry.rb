@@ -13,7 +13,7 @@ module Memintro
     #
     # @api private
     class Inquiry
-      # Seconds that a copy may take, and ways of holding that are told.
+      # Seconds that a copy may take, and ways of holding that are listed.
       SECONDS = 60
       MOST_WAYS = 3
       # Rows of an account that can be a cause; the others move with them, or are memintro's.

@@ -70,7 +70,7 @@ module Memintro
       ["", "held by: not known, because #{e.message}"]
     end
 
-    # Addresses, because whoever has the objects themselves holds them.
+    # Addresses, because a list of the objects themselves would hold them.
     def ways(addresses)
       LazyMethods.load(:Holding)
       holders = Memintro.send(:holders_at, addresses, top: WAYS, seconds: SEARCH_SECONDS)

@@ -20,7 +20,7 @@ module Memintro
     }.freeze
     # Those of a line without details.
     BRIEF = %i[rss_bytes live_objects].freeze
-    # What is written where nothing is tracked, neither absent nor zero: whoever asked for it shall see why.
+    # What is written where nothing is tracked, neither absent nor zero, so that the reader sees why.
     OFF = { malloc_live_bytes: "off" }.freeze
 
     class << self

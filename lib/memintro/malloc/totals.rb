@@ -218,7 +218,7 @@ module Memintro
 
     # @return [Integer] bytes this thread asked for
     attr_reader :allocated_bytes
-    # @return [Integer] bytes of tracked blocks that this thread gave back, whoever allocated them
+    # @return [Integer] bytes of tracked blocks that this thread gave back, from any thread
     attr_reader :freed_bytes
     # @return [Integer] number of this thread's allocations
     attr_reader :allocations

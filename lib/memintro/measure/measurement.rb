@@ -96,7 +96,7 @@ module Memintro
     # @!attribute [r] allocated_bytes
     #   @return [Integer, nil] the bytes that it asked for
     # @!attribute [r] frees
-    #   @return [Integer, nil] blocks that the thread gave back, whoever had allocated them and when
+    #   @return [Integer, nil] blocks that the thread gave back, of any thread and age
     # @!attribute [r] freed_bytes
     #   @return [Integer, nil] their bytes
     # @!attribute [r] retained_blocks
@@ -106,7 +106,7 @@ module Memintro
     # @!attribute [r] objects_allocated
     #   @return [Integer, nil] objects that the thread made
     # @!attribute [r] objects_freed
-    #   @return [Integer, nil] objects that were freed while this thread collected, whoever had made them and when
+    #   @return [Integer, nil] objects that were freed while this thread collected, of any thread and age
     # @!attribute [r] objects_retained
     #   @return [Integer, nil] objects that the thread made in the block and that were live at its end
     # @!attribute [r] tracking

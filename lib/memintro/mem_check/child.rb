@@ -14,7 +14,7 @@ module Memintro
     # the process ends.
     # @api private
     class Child
-      # Variables by which it is told what to do.
+      # Variables with its instructions.
       FOLDER = "MEMINTRO_CHECK_FOLDER"
       NAMES = "MEMINTRO_CHECK_NAMES"
       ROOT = "MEMINTRO_CHECK_ROOT"

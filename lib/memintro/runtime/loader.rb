@@ -59,8 +59,8 @@ module Memintro
       nil
     end
 
-    # While another thread loads the file, `autoload?` says that nothing is left to load; but whoever names the constant
-    # then waits for that thread, and that thread for him. So a file is required here until it is known to be whole.
+    # While another thread loads the file, `autoload?` says that nothing is left to load; but a thread that then names
+    # the constant waits for that one, which waits for it in turn. So a file is required here until it is complete.
     #
     # @param names [Array<Symbol>] constants that are loaded by name; for other Ractors than the main one
     #   what a file requires comes before it

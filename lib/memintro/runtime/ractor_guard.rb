@@ -6,7 +6,7 @@ require_relative "../support/native"
 module Memintro
   # What has to be done about Ractors while objects are followed, on two kinds of Rubies.
   #
-  # Keeps a program alive on Rubies that crash when a Ractor begins while anybody is told of new objects, also by
+  # Keeps a program alive on Rubies that crash when a Ractor begins while anything traces new objects, also by
   # `ObjectSpace.trace_object_allocations`: Ruby 3.1.2 reads the frame of a thread that has none yet. On those, tracking
   # of objects ends when a Ractor begins, and a measurement refuses it.
   #

@@ -14,7 +14,7 @@ const LISTS_AT: usize = COUNTS_AT + 2 * LISTS;
 /// Lists of an arena's fast bins.
 pub const FAST_LISTS: usize = 10;
 const LEAST_CHUNK: usize = 32;
-/// Far more than glibc puts into a list unless it is told to.
+/// Far more than glibc puts into a list by default.
 const MOST: usize = 1 << 12;
 
 /// Bytes of the chunks of a list, in caches and in fast bins.

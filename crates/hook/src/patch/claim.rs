@@ -29,7 +29,7 @@ static STATE: AtomicU32 = AtomicU32::new(FREE);
 static OWNER: AtomicUsize = AtomicUsize::new(0);
 
 struct Shared(UnsafeCell<Book>);
-// SAFETY: only whoever has the claim touches the book.
+// SAFETY: only the holder of the claim touches the book.
 unsafe impl Sync for Shared {}
 
 static BOOK: Shared = Shared(UnsafeCell::new(Book::new()));

@@ -98,7 +98,7 @@ impl Memory for Loaded<'_> {
 }
 
 impl Loaded<'_> {
-    /// What others are told of it.
+    /// What others learn of it.
     pub(super) fn record(&self) -> ModuleRecord {
         ModuleRecord {
             path: self.name.as_ptr(),

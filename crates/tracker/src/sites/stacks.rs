@@ -141,7 +141,7 @@ impl Sites {
         site.rest.leaf.store(leaf, Ordering::Relaxed);
         site.counters.begin_within(&line.counters);
         site.rest.next.store(line.rest.next.load(Ordering::Relaxed), Ordering::Relaxed);
-        // Release: whoever follows the list sees the site.
+        // Release: a reader that follows the list sees the site.
         line.rest.next.store(id, Ordering::Release);
         Some(id)
     }

@@ -118,7 +118,7 @@ impl Bucket {
         BucketGuard { bucket: self, word: self.word.load(Ordering::Relaxed) & !LOCKED }
     }
 
-    /// Releases the lock whoever holds it; `false` if it was open.
+    /// Releases the lock, any holder's; `false` if it was open.
     pub(super) fn force_open(&self) -> bool {
         let held = self.word.load(Ordering::Relaxed) & LOCKED != 0;
         if held {

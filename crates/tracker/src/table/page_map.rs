@@ -179,7 +179,7 @@ impl HeapPage {
         self.0.compare_exchange(0, OPENING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Releases the lock whoever holds it. Returns whether somebody did, or was moving blocks.
+    /// Releases the lock, any holder's. Returns whether it was held, or its holder was moving blocks.
     pub(super) fn force_open(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         if word & LOCKED != 0 {
@@ -366,7 +366,7 @@ impl Leaves {
         }
     }
 
-    /// Releases all heap pages whoever holds them, and returns how many somebody held, or was opening.
+    /// Releases all heap pages, any holder's, and returns how many were held or being opened.
     pub(super) fn force_open(&self) -> usize {
         let mut held = 0;
         self.each(|leaf| held += leaf.used_pages().filter(|(_, heap_page)| heap_page.force_open()).count());

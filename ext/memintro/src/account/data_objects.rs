@@ -16,7 +16,7 @@ const FIBER_WORDS: usize = 160;
 const ENUMERATOR_WORDS: usize = 12;
 /// Blocks that were found and not looked into yet: memory that is reserved, not taken.
 const MOST_WAITING: usize = 1 << 22;
-/// Classes that are told apart, and those that are written.
+/// Classes that are distinguished, and those that are written.
 const MOST_CLASSES: usize = 1 << 12;
 const LISTED: usize = 20;
 /// Where in its slot an object has the address of its structure, or the structure itself.

@@ -79,7 +79,7 @@ pub(crate) struct Frozen<'a> {
     pub(crate) is_spread: bool,
     /// Of each area, the control block of the thread whose stack it is, or 0.
     pub(crate) control_blocks: &'a mut [usize],
-    /// Pages that were left for malloc, whoever has claimed them since.
+    /// Pages that were left for malloc, even if they were claimed since.
     pub(crate) malloc: Option<Space<'a>>,
     /// Whose each chunk of malloc is.
     pub(crate) owners: Option<Owners<'a>>,

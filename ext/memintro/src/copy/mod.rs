@@ -115,7 +115,7 @@ impl Outcome {
     }
 }
 
-// SAFETY: an address; whoever reads there uses atomics, or knows that the copy has ended.
+// SAFETY: an address; readers use atomics, or know that the copy has ended.
 unsafe impl Send for Shared {}
 
 impl Drop for Shared {

@@ -33,7 +33,7 @@ pub(crate) fn clear(memory: &mut [u8]) -> bool {
 }
 
 /// Whether the process may take some more memory for what the host does itself. Rust ends a process whose memory is at an end,
-/// where Ruby raises an error that the program may rescue: so whoever is about to allocate in the host asks before.
+/// where Ruby raises an error that the program may rescue: so callers ask before they allocate in the host.
 pub(crate) fn has_room() -> bool {
     const BYTES: usize = 4 << 20;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

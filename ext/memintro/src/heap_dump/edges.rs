@@ -58,10 +58,10 @@ impl Tellers {
     }
 }
 
-/// What is told of each reference.
+/// What is written of each reference.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(VALUE, EdgeName<'_>);
 
-/// How memintro's own frames and their arguments hold an object: whoever asks must not be told of himself.
+/// How memintro's own frames and their arguments hold an object: the caller must not appear in its own answer.
 pub(crate) const OURS: &[u8] = b"(memintro)";
 
 /// Yields what the object holds, with names: in the order of `rb_objspace_reachable_objects_from` wherever that is

@@ -69,7 +69,7 @@ fn plain_object(key: usize) -> Option<Object> {
     (!matches!(object.kind(), slot::T_STRING | slot::T_SYMBOL)).then_some(object)
 }
 
-/// The name of a reference that was written as soon as it was told.
+/// The name of a reference that was written at once.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 pub(super) enum Told {

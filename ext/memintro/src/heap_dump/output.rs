@@ -82,7 +82,7 @@ impl<'a> Output<'a> {
     /// So many bytes of the room have been written.
     #[inline(always)]
     fn advance(&mut self, bytes: usize) {
-        // SAFETY: whoever has written them had so much room.
+        // SAFETY: their writer had so much room.
         self.at = unsafe { self.at.add(bytes) };
     }
 

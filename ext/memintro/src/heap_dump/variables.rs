@@ -13,7 +13,7 @@ use super::text::Padded;
 use super::writer::{Writer, out_reference};
 use crate::copy::own_memory::slice;
 
-/// Objects with more are told by Ruby.
+/// Ruby is asked for objects with more.
 const MOST: usize = 16;
 const CONTINUE: c_int = 0;
 const STOP: c_int = 1;
@@ -197,7 +197,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Asks for the variables of this object. False if they are not in its memory as they are told.
+    /// Asks for the variables of this object. False if its memory does not have them as Ruby says.
     #[inline(never)]
     fn learn(&mut self, object: Object, slot_size: usize, tellers: Tellers) -> bool {
         // Found once more: passed on, it would be kept in memory, from where the usual way would read it.

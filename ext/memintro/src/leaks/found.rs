@@ -209,7 +209,7 @@ impl Classes {
         })
     }
 
-    /// What blocks are told apart by that roots of one kind hold.
+    /// What distinguishes blocks that roots of one kind hold.
     fn label(&self, node: &Node) -> usize {
         match node.kind {
             kinds::OBJECT => node.age as usize,

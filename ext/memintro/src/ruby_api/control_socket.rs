@@ -184,7 +184,7 @@ unsafe extern "C" fn in_thread(_: *mut c_void) -> VALUE {
     rb_sys::Qnil as VALUE
 }
 
-/// Errors in the method are ignored: a child without a control socket works all the same.
+/// Errors in the method are ignored: a child without a control socket still works.
 fn call_control(method: &str) {
     if let Ok(ruby) = Ruby::get() {
         let _ = ruby

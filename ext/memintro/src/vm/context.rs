@@ -3,7 +3,7 @@
 //! Asking the VM for frames without one crashes Ruby 3.1. A native thread that never ran Ruby, or has just left it,
 //! has none, although `ruby_thread_has_gvl_p` may still say yes.
 //!
-//! | Ruby | how it is told | from |
+//! | Ruby | how it is found | from |
 //! |---|---|---|
 //! | 3.1, 3.2 | the thread-local `ruby_current_ec`, an exported symbol | vm.c: `RB_THREAD_LOCAL_SPECIFIER ... ruby_current_ec` |
 //! | 3.3 and later | the same variable, which has no symbol: `rb_profile_frames` begins with it ([`find_variable`]) | vm_backtrace.c: "If there is no EC ..." |

@@ -58,7 +58,7 @@ module Memintro
       end
       private_class_method :still_there
 
-      # Where nothing came while memintro tracked: what weighs most all the same, and Ruby does not know of.
+      # Where nothing came while memintro tracked: what weighs most although Ruby does not know of it.
       def self.from_before(leaks)
         owner = leaks.owners.select { |one| one.silent? && one.bytes >= GREAT }.max_by(&:bytes) or return
         first = "#{Units.bytes(owner.bytes)} are owned by #{objects(owner.objects, owner.class_name)}, and " \

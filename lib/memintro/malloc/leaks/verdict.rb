@@ -76,7 +76,7 @@ module Memintro
       end
       private_class_method :undecided
 
-      # With glibc that memory is told apart, and searched only where it is in use.
+      # With glibc that memory is known, and searched only where it is in use.
       def self.doubtful(leaks)
         groups = leaks.groups.select { |group| group.verdict == :anchored && group.held_by.to_s.start_with?(UNTRACKED) }
         bytes = groups.sum(&:bytes)

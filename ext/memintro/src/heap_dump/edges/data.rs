@@ -230,7 +230,7 @@ fn exception(probe: &Probe) -> Option<usize> {
     }
 }
 
-/// Parts of a data object of Ruby, which are told after those that have names of their own.
+/// Parts of a data object of Ruby, which come after those that have names of their own.
 pub(super) fn parts(layout: &Layout, object: Object, visit: Visit<'_>) {
     let Some(Some(places)) = PLACES.get() else { return };
     let own = type_name(object);
