@@ -2,8 +2,8 @@
 
 require "spec_helper"
 
-# The kernel cuts the name of a process and of a thread after 15 bytes, so it may end within a character. Under LANG=C, no
-# character beyond ASCII is text for Ruby.
+# The kernel cuts the name of a process and of a thread after 15 bytes, so it may end within a character. Under LANG=C,
+# no character beyond ASCII is text for Ruby.
 RSpec.describe "A process whose name is no text" do
   program = <<~'RUBY'
     File.binwrite("/proc/self/comm", ("\u043e" * 8).b[0, 15])

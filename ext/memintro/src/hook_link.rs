@@ -4,8 +4,10 @@
 //! error names the versions.
 
 use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use memintro_abi::{HOOK_API_SYMBOL, HookApi, VERSION};
@@ -47,6 +49,9 @@ pub(crate) fn load() -> Result<&'static HookApi, String> {
         return Err(message);
     }
     let path = path().ok_or("the extension does not know where it was loaded from")?;
+    if let Some(damage) = damage(&path) {
+        return Err(format!("the hook could not be loaded: {damage}"));
+    }
     let c_path =
         CString::new(path.as_os_str().as_bytes()).map_err(|_| "the extension's path has a NUL in it")?;
     // It is never unloaded, because a pointer to one of its functions may have been copied. It is local, because
@@ -60,6 +65,23 @@ pub(crate) fn load() -> Result<&'static HookApi, String> {
     // SAFETY: a look-up by name in the library just loaded.
     let api = checked(unsafe { libc::dlsym(handle, HOOK_API_SYMBOL.as_ptr()) })?;
     Ok(LOADED.get_or_init(|| api))
+}
+
+/// What would end this process or keep it waiting if the loader opened it: a part of a file, or a pipe. `Paths.damage` of the
+/// Ruby code has the same for the other parts. The loader says what else is wrong.
+fn damage(path: &Path) -> Option<String> {
+    let found = std::fs::metadata(path).ok()?;
+    if !found.is_file() {
+        return Some(format!("{} is no file", path.display()));
+    }
+    let mut header = [0; 64];
+    File::open(path).and_then(|mut file| file.read_exact(&mut header)).ok()?;
+    let number =
+        |at: usize| header.get(at..at + 2).map(|bytes| u64::from(u16::from_ne_bytes([bytes[0], bytes[1]])));
+    let begins = u64::from_ne_bytes(header.get(40..48)?.try_into().ok()?);
+    let whole = begins.saturating_add(number(58)? * number(60)?);
+    (found.len() < whole)
+        .then(|| format!("{} is incomplete: it has {} bytes of {whole}", path.display(), found.len()))
 }
 
 /// The path of the hook: beside this library, or a folder above. A precompiled gem has a library for each Ruby in a

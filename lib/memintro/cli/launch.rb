@@ -28,10 +28,11 @@ module Memintro
         end
 
         check_mode
-        return check_report if File.file?(Paths.hook)
+        problem = File.exist?(Paths.hook) ? Paths.damage(Paths.hook) : "there is no #{Paths.hook}"
+        return check_report unless problem
 
-        raise Failure, "the hook is not built: there is no #{Paths.hook}. In a checkout run bin/setup; " \
-                       "for an installed gem run `gem pristine memintro`."
+        raise Failure, "the hook is not built: #{problem}. In a checkout run bin/setup; for an installed gem run " \
+                       "`gem pristine memintro`."
       end
 
       # @return [Hash{String => String}] all of them, in front of what this process's environment has

@@ -13,6 +13,7 @@ module Memintro
       def self.become(*arguments)
         path = Paths.tool
         raise Failure, Paths.no_tool unless File.file?(path)
+        raise Failure, Paths.damage(path) if Paths.damage(path)
 
         # The tool inherits only the streams.
         exec({ "LD_PRELOAD" => nil }, [path, "memintro-tool"], *arguments)

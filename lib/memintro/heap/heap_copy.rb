@@ -123,7 +123,8 @@ module Memintro
       case outcome
       when :tool_failed
         said = Names.lines(text).strip.delete_prefix("memintro: ")
-        said.empty? ? "the tool that reads the heap ended (#{ended(number)}): its memory may have run out" : said
+        reason = Paths.damage(Paths.tool) || "its memory may have run out"
+        said.empty? ? "the tool that reads the heap ended (#{ended(number)}): #{reason}" : said
       when :no_tool
         more = number == Errno::EAGAIN::Errno ? ": raise the limit of processes (ulimit -u, pids.max)" : ""
         "#{Paths.tool} cannot be run: #{SystemCallError.new(number).message}#{more}"

@@ -53,7 +53,10 @@ module Memintro
         unless RUBY_PLATFORM.match?(/x86_64.*linux/) && !RUBY_PLATFORM.match?(/musl/)
           raise Error, "stacks can be followed on x86-64 Linux with glibc only, and this is #{RUBY_PLATFORM}"
         end
-        raise Error, "the hook is not built: there is no #{Paths.hook}" unless File.file?(Paths.hook)
+        raise Error, "the hook is not built: there is no #{Paths.hook}" unless File.exist?(Paths.hook)
+
+        damage = Paths.damage(Paths.hook)
+        raise Error, damage if damage
 
         odd = [Paths.hook, AUTORUN].find { |path| path.match?(UNSPEAKABLE) }
         return unless odd

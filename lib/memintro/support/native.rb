@@ -6,6 +6,9 @@ require_relative "paths"
 
 begin
   extension = Memintro::Paths.extension
+  damage = Memintro::Paths.damage(extension)
+  raise LoadError, damage if damage
+
   other = Memintro::Paths.foreign(extension)
   raise LoadError, "#{extension} was compiled for Ruby #{other}" if other
 

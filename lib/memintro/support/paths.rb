@@ -50,9 +50,27 @@ module Memintro
       version unless minor.nil? || (RUBY_ENGINE == "ruby" && minor == RUBY_VERSION[/\A\d+\.\d+/])
     end
 
+    # Looks at a file that is about to be loaded or run. A part of one, such as a full disk leaves, would end this
+    # process, because the loader maps what is not there; a pipe would keep it waiting.
+    #
+    # @param file [String] one of the built parts
+    # @return [String, nil] why it cannot be loaded; nil as well if it is not there
+    def self.damage(file)
+      found = File.stat(file)
+      return "#{file} is no file, but a #{found.ftype}" unless found.file?
+
+      # Where the table of sections begins, bytes of each entry, and their number: it is the end of an ELF file.
+      begins, bytes, number = File.binread(file, 64)&.unpack("@40Q @58SS") if found.size >= 64
+      return if begins.nil? || found.size >= (whole = begins + (bytes * number))
+
+      "#{file} is incomplete: it has #{found.size} bytes of #{whole}"
+    rescue SystemCallError
+      nil
+    end
+
     # @return [Array(String, String), nil] what the note says: a version of Ruby, and its first two parts
     def self.compiled_for(file)
-      File.binread(file, NOTE_BYTES)&.match(NOTE)&.captures
+      File.binread(file, NOTE_BYTES)&.match(NOTE)&.captures if File.file?(file)
     rescue SystemCallError
       nil
     end
