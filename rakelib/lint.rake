@@ -92,7 +92,7 @@ namespace :lint do
     puts "#{folders.sum(&:size)} Rust files, of which at most #{LARGEST_CIRCLE} use each other in a circle"
   end
 
-  desc "No crate depends on one that is above it; the hook knows nothing of Ruby"
+  desc "No crate depends on one that is above it; only the extension is linked against Ruby"
   task :crate_layers do
     packages = JSON.parse(IO.popen(%w[cargo metadata --locked --no-deps --format-version 1], &:read)).fetch("packages")
     names = packages.map { |package| package.fetch("name") }

@@ -1,8 +1,13 @@
-//! memintro's malloc hook: a library that knows nothing of Ruby, preloaded or loaded into a running process.
+//! memintro's malloc hook, preloaded or loaded into a running process.
 //!
-//! # Rules of the house
+//! It is linked against no function of Ruby, and works in programs without Ruby. In a Ruby process the extension lends it
+//! functions and the places of words ([`memintro_abi::VmSource`], [`memintro_abi::VmWords`]); with these it reads Ruby's
+//! frames, lock, counters of collections and mark bits by their offsets ([`mod@line`], [`stacks`], [`object_birth`],
+//! [`objects`]).
 //!
-//! What runs inside malloc ([`stubs`], [`intercept`], [`resize`], [`in_full`], [`nested`], [`place`], [`record`], [`mod@line`], [`apply`], [`callers`],
+//! # Rules
+//!
+//! Code that runs inside malloc ([`stubs`], [`intercept`], [`resize`], [`in_full`], [`nested`], [`place`], [`record`], [`mod@line`], [`apply`], [`callers`],
 //! [`defer`], [`replay`], [`sampling`], [`draw`], [`thread`], [`tls`], and the tracker below them):
 //! 1. allocates nothing from the heap that is tracked; its memory comes from `mmap`;
 //! 2. takes no lock that Ruby, the loader or libc may hold, and none across a call into them; waits for another
