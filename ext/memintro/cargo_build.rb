@@ -124,7 +124,7 @@ class CargoBuild
       "libclang-common-19-dev, or set LIBCLANG_PATH to the folder that holds it"
   end
 
-  # Of several versions the newest. For an LLVM in another place, LIBCLANG_PATH has to be set.
+  # The newest of several versions. For an LLVM in another place, LIBCLANG_PATH has to be set.
   def libclang_folder
     @libclang_folder ||= Dir.glob(LIBCLANG_FOLDERS)
                             .select { |folder| Dir.glob(File.join(folder, "libclang{,-[0-9]*}.so*")).any? }

@@ -7,7 +7,7 @@
 //! `frames` times a [`DumpFrame`]; `nodes` times a [`DumpNode`]; and `stacks` times a [`DumpSite`] without a name, for
 //! each site as it was kept: a whole stack, or what has none.
 //!
-//! Of programs without Ruby stacks may follow: one [`DumpStacks`], then `count` times a [`DumpStack`] each followed by
+//! For programs without Ruby, stacks may follow: one [`DumpStacks`], then `count` times a [`DumpStack`] each followed by
 //! `words` pairs of a distance from the stack pointer and the word there, then `maps_len` bytes of /proc/self/maps. Only
 //! words that point into code or into the stack are written.
 

@@ -11,9 +11,9 @@ use crate::ruby::{Heap, SLOT};
 
 const CLASS: u64 = 0x02;
 const STRING: u64 = 0x05;
-/// Of a string whose text is not in its slot.
+/// A string whose text is not in its slot.
 const ELSEWHERE: u64 = 1 << 13;
-/// Of a text that is in a slot, in Ruby 3.1: where its length is among the flags.
+/// Where the length of a text in a slot is among the flags, in Ruby 3.1.
 const LENGTH: (u32, u64) = (14, 0x1f);
 /// Where what a class inherits from is in its slot.
 const SUPER: usize = 16;

@@ -105,7 +105,7 @@ impl<'a> Image<'a> {
             return Err(NONE.to_owned());
         }
         let machine = head.e_machine(endian);
-        // Of the second one, nothing tells whether a thread is in a system call.
+        // The second one does not show whether a thread is in a system call.
         let places = match machine {
             elf::EM_X86_64 => (19, Some(15)),
             elf::EM_AARCH64 => (31, None),

@@ -15,7 +15,7 @@ const LARGEST_DATA: usize = 1 << 20;
 /// Symbols of files that were asked for.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// Of each path, its variables and functions in the order of their addresses: begin, end, name. `None`: not to be had.
+    /// The variables and functions of each path, by address: begin, end, name. `None`: not to be had.
     symbols: HashMap<Vec<u8>, Option<Vec<Symbol>>>,
 }
 

@@ -198,7 +198,7 @@ impl Graph {
         !matches!(self.edge_names.bytes_of(name), b"" | b"(internal)")
     }
 
-    /// Of references to the same object, the first whose name tells something, else the first of all: a fiber may hold an
+    /// The first of several references to the same object whose name tells something, else the first of all: a fiber may hold an
     /// object as a local variable, and as a word of its stacks before that.
     pub fn most_telling(&self, mut edges: impl Iterator<Item = Edge>) -> Option<Edge> {
         let first = edges.next()?;

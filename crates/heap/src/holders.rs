@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 
 /// Other ways that are listed.
 const MOST_OTHER_WAYS: usize = 3;
-/// Of a larger group, so many objects are looked at for them, and each stands for several.
+/// So many objects of a larger group are looked at for them, and each stands for several.
 const MOST_MEMBERS: u64 = 50_000;
 /// In the sentence, only if it holds one of so many of the objects.
 const FEW: u64 = 10;

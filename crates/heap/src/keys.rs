@@ -29,9 +29,9 @@ struct Common {
 struct Found {
     /// The first of them.
     holder: u32,
-    /// Of a chain, how many steps come again and again; otherwise 0.
+    /// How many steps of a chain are repeated; otherwise 0.
     period: u32,
-    /// Of the longest chain, how many holders it has besides the first ones. Known after [`Keys::measure`].
+    /// How many holders the longest chain has besides the first ones. Known after [`Keys::measure`].
     most: u32,
 }
 

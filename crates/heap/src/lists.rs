@@ -70,7 +70,7 @@ pub fn histo(tally: &Tally, options: &Options) -> Result<Answer, String> {
     Ok(answer)
 }
 
-/// Of a sample, counts are not those of the heap.
+/// Counts of a sample are not those of the heap.
 pub fn sampled(answer: &mut Answer, about: &About) {
     if about.one_in > 0 {
         answer.note(format!(

@@ -77,7 +77,7 @@ pub struct Path {
     pub root_edge: Option<String>,
 }
 
-/// Of a longer way, so many holders next to the object are listed, and so many next to the root: a list whose elements refer
+/// So many holders of a longer way are listed next to the object, and so many next to the root: a list whose elements refer
 /// to the next one has a way as long as itself.
 const NEAR_OBJECT: usize = 80;
 const NEAR_ROOT: usize = 20;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hasher};
 
-/// Of a value so much is shown.
+/// So much of a value is shown.
 const EXCERPT_BYTES: usize = 80;
 
 /// What one thread has seen, and in the end all.

@@ -235,7 +235,7 @@ mod tests {
             }
             let mut copied = values.copied();
             copied.sort_by_key(|at| std::cmp::Reverse(values.spare_bytes(*at)));
-            // Of some that waste the same, only some may have one.
+            // Among values that waste the same, only some may have one.
             let last = copied.get(2).map_or(0, |at| values.spare_bytes(*at));
             for at in copied.iter().filter(|at| values.spare_bytes(**at) > last) {
                 prop_assert!(values.text(*at).is_some());

@@ -20,7 +20,7 @@ use crate::shared::{self, EPOCH, FOLLOWED, PID, SITES};
 /// follows from a copy is done for at most [`PLACES`] times 20 copies a second, however many call sites there are.
 const PAUSE_MS: u64 = 50;
 const BURSTS: [u64; 2] = [64, 32];
-/// Of allocations by the VM's own code, most have no other caller. They may have half of the places, and requests of their
+/// Most allocations by the VM's own code have no other caller. They may have half of the places, and requests of their
 /// own, so that those of hundreds of lines that a program's start runs once do not use up all. A line that has
 /// allocated so often that a copy stands for this many allocations is worth as much as one that calls a library: many
 /// libraries allocate by functions of the VM.
@@ -34,7 +34,7 @@ const PLACES: usize = 16;
 const KEPT_PLACES: usize = 1024;
 
 static CAPTURES: Captures<PLACES> = Captures::new();
-/// Of a program without Ruby, where copies are not taken away.
+/// For a program without Ruby, where copies are not taken away.
 static KEPT: Captures<KEPT_PLACES> = Captures::new();
 static KEEPS: AtomicBool = AtomicBool::new(false);
 static IS_WANTED: AtomicBool = AtomicBool::new(false);

@@ -125,7 +125,7 @@ pub(crate) struct SiteFigures {
 }
 
 impl SiteFigures {
-    /// Of a line with all its stacks. What is young is left out.
+    /// For a line with all its stacks. What is young is left out.
     pub(crate) fn of_line(id: u32, site: Site<'_>, now: u32) -> Self {
         let mut sum = Self::of(id, site, now);
         for (id, site) in SITES.with_stacks(id).skip(1) {

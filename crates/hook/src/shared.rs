@@ -216,7 +216,7 @@ pub(crate) struct Other {
     pub(crate) words: Option<usize>,
 }
 
-/// Of another process with this library. `moved` turns the address of a static into that of its counterpart.
+/// For another process with this library. `moved` turns the address of a static into that of its counterpart.
 ///
 /// # Safety
 /// These counterparts are mapped and can be read.

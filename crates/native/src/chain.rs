@@ -284,7 +284,7 @@ impl Unwinder {
         loaded: &dyn Loaded,
         mut visit: impl FnMut(&mut Self, Frame) -> bool,
     ) {
-        // Of a caller, the instruction before the return address counts: the call may be a function's last instruction.
+        // For a caller, the instruction before the return address counts: the call may be a function's last instruction.
         let mut inside = of.ip;
         for _ in 0..MOST_FRAMES {
             let Some(module) = self.modules.find(inside) else { return };

@@ -392,7 +392,7 @@ fn rows(tables: &Tables) -> Vec<Row> {
             rows.push(Row::nothing(end));
         }
     }
-    // Of a function that begins where another one ends, its own row counts.
+    // For a function that begins where another one ends, its own row counts.
     rows.sort_by_key(|row| (row.at, row.kinds != NOTHING));
     let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {

@@ -1,6 +1,6 @@
 //! From a frame to its caller: what a module's unwind tables say of a return address.
 //!
-//! Of the registers, only the stack pointer and the frame pointer are followed, which is what compilers compute frames
+//! Only two registers are followed, the stack pointer and the frame pointer, which is what compilers compute frames
 //! from. A rule that needs another one ends the stack. So does a signal handler's frame.
 
 use std::ops::Range;

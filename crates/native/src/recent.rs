@@ -1,6 +1,6 @@
 //! Stacks that were followed to their end, so that the next allocation from there compares words instead of looking up each frame.
 //!
-//! Of each frame is kept where its return address lies, counted from the first stack pointer, and that address. As long as the
+//! For each frame it keeps where the return address lies, counted from the first stack pointer, and that address. As long as the
 //! caller of each frame is found by the stack pointer alone, the return addresses decide where the next one lies: a stack with the
 //! same words there is the same stack. One with a frame that needs the frame pointer is not kept.
 //!

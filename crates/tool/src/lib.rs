@@ -40,7 +40,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            // Of dumps each has a line of its own, and names in it have no line ends.
+            // Each dump has a line of its own, and names in it have no line ends.
             let lines: Vec<&str> = if of_dumps { message.lines().collect() } else { vec![&message] };
             let lines: Vec<String> = lines.into_iter().map(requests::fold::harmless).collect();
             eprintln!("memintro: {}", lines.join("\n"));

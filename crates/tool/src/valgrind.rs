@@ -43,7 +43,7 @@ struct Found {
     what: String,
     bytes: u64,
     blocks: u64,
-    /// Of the first stack: where it happened, or where the block was allocated that leaked.
+    /// The first stack: where it happened, or where the leaked block was allocated.
     frames: Vec<Value>,
     frame: Map<String, Value>,
     stacks: usize,

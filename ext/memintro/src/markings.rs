@@ -115,7 +115,7 @@ impl Markings {
             let count = (self.flags)(slot as VALUE, flags.as_mut_ptr().cast(), MOST_FLAGS);
             std::slice::from_raw_parts(flags.as_ptr().cast::<ID>(), count.min(MOST_FLAGS))
         };
-        // Of garbage there is one flag mostly.
+        // Garbage mostly has one flag.
         match (flags.contains(&self.marked), flags.contains(&self.uncollectible)) {
             (false, _) => Mark::Garbage,
             (true, false) => Mark::Lives,

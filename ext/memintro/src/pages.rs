@@ -19,7 +19,7 @@ unsafe extern "C" {
     static __ehdr_start: c_char;
 }
 
-// Of the library that unwinds, libgcc: it is loaded for panics, which do not happen.
+// libgcc, which unwinds: it is loaded for panics, which do not happen.
 unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }

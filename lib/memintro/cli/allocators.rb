@@ -86,7 +86,7 @@ module Memintro
         raise Failure.new("#{command.first}: cannot be run", 126)
       end
 
-      # Of CMD's own process, at its end; nil where it is no Ruby, or ended without a report.
+      # Figures of CMD's own process, at its end; nil where it is no Ruby, or ended without a report.
       def live_bytes(env, command)
         Dir.mktmpdir("memintro-") do |folder|
           launch = Launch.new(report: File.join(folder, "%p.json"), format: :json)

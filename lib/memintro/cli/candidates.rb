@@ -56,7 +56,7 @@ module Memintro
         [pid.to_s, rss ? Units.bytes(rss) : "-", listens, name || "-", Names.printable(program)[0, 100]]
       end
 
-      # Of the greatest RSS first. A process that ends meanwhile is left out.
+      # The greatest RSS first. A process that ends meanwhile is left out.
       def rubies(known)
         pids = Dir.children("/proc").grep(/\A\d+\z/).map(&:to_i) - known - [Process.pid]
         pids.select { |pid| ruby?(pid) }.sort_by { |pid| -(Control::Diagnosis.rss_bytes(pid) || 0) }

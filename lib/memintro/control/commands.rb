@@ -166,7 +166,7 @@ module Memintro
         return json_report(top, by, app_root, rendering) if format == "json"
 
         format = Arguments.choice(:format, format, [*FORMATS, :folded, :speedscope])
-        # Of whole stacks all are wanted, and their text has no row to each.
+        # All whole stacks are wanted, and their text has no row for each.
         top = few(:top, top) if format == :text
         Memintro.report(@answer, format: format, top: top, by: by, app_root: app_root)
       end

@@ -8,7 +8,7 @@ module Memintro
     # Adds up JSON reports of several processes: the figures of a call site are summed over all of them. Workers that
     # were forked from one master run the same lines.
     #
-    # Of estimates, the variances are added, because each process draws its own sample: the standard error is the root
+    # The variances of estimates are added, because each process draws its own sample: the standard error is the root
     # of the sum of squares. Blocks that were allocated before the fork are in the same sample of every worker; if there
     # are many of them, the true error is larger.
     module WorkerReports
@@ -28,7 +28,7 @@ module Memintro
         CallSites.new(totals, rows(members), process, nil, stacks(members, totals, process))
       end
 
-      # Of a process without whole stacks, each line is a stack of its own.
+      # In a process without whole stacks, each line is a stack of its own.
       def self.stacks(members, totals, process)
         return if members.none?(&:stacks)
 

@@ -7,7 +7,7 @@ module Memintro
     #
     # @api private
     class Budget
-      # Of one core.
+      # Part of one core.
       SHARE = 0.002
 
       # @return [Float] seconds of processor time so far

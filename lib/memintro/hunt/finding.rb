@@ -21,7 +21,7 @@ module Memintro
                     pid].freeze
     # Of JSON.
     LAYOUT = 1
-    # Of {#kind}, and what each is called in sentences. The others are rows of an {Account}.
+    # Values of {#kind}, and what each is called in sentences. The others are rows of an {Account}.
     KINDS = { ruby_objects: "Ruby objects", internal_objects: "internal objects of Ruby's VM",
               iseqs: "compiled Ruby code", malloc_native: "memory of C code",
               malloc_owned: "memory of C code, whose size Ruby does not know",
@@ -160,7 +160,7 @@ module Memintro
       "#{Units.bytes(low)} to #{Units.bytes(high)}"
     end
 
-    # Of objects of the VM: the same code makes several kinds.
+    # For objects of the VM: the same code makes several kinds.
     def with_text
       others = kind == :internal_objects ? also.grep(/\Aimemo_/) : []
       ", with #{others.join(', ')}," if others.any?

@@ -35,7 +35,7 @@ module Memintro
       SLOWER = 0.2
       # How much more a figure may rise than the work that there is to do, and be explained by it.
       LOAD_FACTOR = 1.25
-      # Of so many, an error can be told.
+      # From so many, an error can be computed.
       FEWEST_LOADS = 4
       # Standard errors by which a slope may be off.
       DOUBT = 2

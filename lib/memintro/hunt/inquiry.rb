@@ -27,7 +27,7 @@ module Memintro
                 malloc_free: "free memory in malloc's heap", anonymous: "memory mapped past malloc" }.freeze
       # A kind that no line makes.
       WITHOUT_LINE = :malloc_free
-      # Of an account's row of stacks: whose they are, by its details.
+      # For an account's row of stacks: whose they are, by its details.
       STACKS = { fibers: "Fiber", threads: "Thread" }.freeze
       # How names of objects of the VM begin.
       INTERNAL = "imemo_"

@@ -21,7 +21,7 @@ module Memintro
       LONGEST = 300
       # Memory outside of Ruby's heap is a cause of its own if it grows so many times as fast as what Ruby knows.
       BEYOND_RUBY = 2
-      # Of the growth: a line that has less is not its line.
+      # Part of the growth: a line that has less is not its line.
       LEAST_SHARE = 0.25
       private_constant :MOST_READINGS, :FIRST_PART, :AGES, :PART, :LONGEST, :BEYOND_RUBY, :LEAST_SHARE
 

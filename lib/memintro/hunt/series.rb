@@ -9,7 +9,7 @@ module Memintro
     #
     # @api private
     class Series
-      # Of RSS: a rise by less does not matter. And in bytes.
+      # Part of RSS: a rise by less does not matter. And in bytes.
       LEAST_SHARE = 0.01
       LEAST_BYTES = 1 << 20
       # Minutes for which a figure is left out after its rise was refuted: at first, and at most.
@@ -17,7 +17,7 @@ module Memintro
       LONGEST_REST = 240
       # A rise that is slower than this part of what was found has ended.
       ENDED = 0.1
-      # Of memory outside of Ruby's heap: if known figures seem to rise by this part of it, they are waited for.
+      # Part of memory outside of Ruby's heap: if known figures seem to rise by so much, they are waited for.
       EARLY = 0.5
       private_constant :EARLY, :LEAST_SHARE, :LEAST_BYTES, :REST, :LONGEST_REST, :ENDED
 

@@ -23,7 +23,7 @@ module Memintro
     class Verdict
       # See {SequentialInterval}.
       LEAD = 5
-      # Of the former pace, and of the growth that must be left.
+      # Parts of the former pace, and of the growth, that must be left.
       PART = 0.5
       private_constant :LEAD, :PART
 

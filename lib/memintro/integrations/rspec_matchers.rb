@@ -81,7 +81,7 @@ module Memintro
 
     # RSpec runs the blocks of `a.and b` within each other: that of the second matcher runs the first one.
     COMPOUND = %r{/rspec/matchers/built_in/compound\.rb\z}
-    # Of a thread: where a matcher that is run so leaves the block of the test.
+    # A variable of the thread: where a matcher that is run so leaves the block of the test.
     BLOCK = :__memintro_block
     private_constant :COMPOUND, :BLOCK
 

@@ -13,7 +13,7 @@ module Memintro
   # that the caller passes in are tracked as usual.
   # @api private
   class CallSites
-    # Of the JSON that {Reader} reads; changes when a key changes its meaning or goes away.
+    # Version of the JSON that {Reader} reads; changes when a key changes its meaning or goes away.
     LAYOUT = 1
     # How a figure is computed from a row, for sorting a million rows without making a million objects.
     FIGURES = {

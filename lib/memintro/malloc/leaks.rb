@@ -153,7 +153,7 @@ module Memintro
     private
 
     def lines(verdict, top)
-      # Of what is held, what came while memintro tracked.
+      # What is held and came while memintro tracked.
       rows = groups.select { |group| group.verdict == verdict }
       rows = rows.partition(&:site).flatten if verdict == :anchored
       shown = top ? rows.first(top) : rows

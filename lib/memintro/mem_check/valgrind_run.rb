@@ -17,7 +17,7 @@ module Memintro
       # Ruby reads memory that was never written when it looks for objects on stacks, so that is not asked for.
       OPTIONS = %w[--tool=memcheck --leak-check=full --show-leak-kinds=definite --num-callers=50 --undef-value-errors=no
                    --error-limit=no --trace-children=no --child-silent-after-fork=yes --xml=yes].freeze
-      # Of Valgrind's kinds: ours, and how suppressions name it.
+      # For each of Valgrind's kinds: ours, and how suppressions name it.
       KINDS = {
         "Leak_DefinitelyLost" => %w[leak Leak], "Leak_IndirectlyLost" => %w[indirect Leak],
         "InvalidRead" => %w[invalid_read Addr], "InvalidWrite" => %w[invalid_write Addr],

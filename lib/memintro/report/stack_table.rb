@@ -11,7 +11,7 @@ module Memintro
       FIGURES = %i[live_bytes total_bytes growth_bytes object_bytes object_total_bytes object_growth_bytes].freeze
       # Where a row has the variances of these, if some are estimates.
       VARIANCES = FIGURES.size + 1
-      # Of a row's objects: variances of the slots' bytes that came and went.
+      # For a row's objects: variances of the slots' bytes that came and went.
       SLOTS = %i[total_bytes_variance freed_bytes_variance].map do |name|
         SiteRow::OBJECT_VARIANCES + SiteRow::OBJECT_DOUBTS.index(name)
       end.freeze

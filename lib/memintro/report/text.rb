@@ -117,7 +117,7 @@ module Memintro
          "#{resident}tracking itself uses #{Units.bytes(figures.tracker_bytes)}"]
       end
 
-      # Of one process, where the kernel says: most of what is live is in it.
+      # For one process, where the kernel says: most of what is live is in it.
       def resident
         rss = @call_sites.process[:rss_bytes]
         "RSS #{Units.bytes(rss)}; " if rss

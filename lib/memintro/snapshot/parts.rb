@@ -37,7 +37,7 @@ module Memintro
       MEMORY = { rss_bytes: :rss, peak_rss_bytes: :peak_rss, swap_bytes: :swap, vsize_bytes: :vsize }.freeze
       # Those of {COSTS}' `pss`.
       SHARED = { pss_bytes: :pss, uss_bytes: :uss }.freeze
-      # Of the file; changes when a key changes its meaning or goes away.
+      # Version of the file; changes when a key changes its meaning or goes away.
       LAYOUT = 1
       # Rows that are made and read before other threads may run.
       SLICE = 2000

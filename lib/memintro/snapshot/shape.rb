@@ -42,7 +42,7 @@ module Memintro
       OCCUPANCY = HEAP.to_h { |name| [name, :integer] }
                       .merge("pools" => [POOL.to_h { |name| [name, :integer] }], "holders" => [HOLDER], nil => :plain)
 
-      # Of `process`, and of the whole file, only the keys that are used.
+      # Only the used keys of `process`, and of the whole file.
       PROCESS = { "pid" => :integer, "program" => :text?, "ruby" => :utf8?, "platform" => :utf8?, "memintro" => :utf8?,
                   "mode" => :utf8?, "tracking" => :flag, "preloaded" => :flag?, "generation" => :integer?,
                   "time" => :utf8?, "sample_bytes" => :integer?, "epoch" => :integer?, "started" => :integer?,

@@ -134,7 +134,7 @@ pub fn mapped(page: usize, room: usize, word: impl Fn(usize) -> Option<u64>) -> 
     };
     let is_whole = |size: usize| size >= super::PAGE && size.is_multiple_of(super::PAGE) && size <= room;
     let first = size(page).filter(|size| is_whole(*size) && word(page) == Some(0))?;
-    // Of an aligned block, this head is left over (its size may be out of date), and the chunk's own is in front of the block. It
+    // This head is left over from an aligned block (its size may be out of date); the chunk's own is in front of the block. It
     // begins with the bytes that were skipped, which are at least the two heads.
     let aligned = |shift: u32| {
         let alignment = 1_usize << shift;

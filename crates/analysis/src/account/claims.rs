@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(large(true, 0), (without, Owner::Objects));
     }
 
-    /// Of a mapping, no word is read that is behind it: nothing may be there.
+    /// No word behind a mapping is read: nothing may be there.
     #[test]
     fn a_block_with_a_mapping_of_its_own_ends_with_it() {
         let areas = [Area { start: START, end: START + 64 * PAGE, first_bit: 0 }];

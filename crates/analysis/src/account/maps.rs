@@ -21,9 +21,9 @@ pub struct Mapping<'a> {
     pub name: &'a [u8],
     /// Resident bytes.
     pub rss: u64,
-    /// Of these, those that no file holds.
+    /// Those of them that no file holds.
     pub anonymous: u64,
-    /// Of these, those in pages that another mapping has as well, of this process or of another one.
+    /// Those of them in pages that another mapping has as well, of this process or of another one.
     pub shared: u64,
     /// Bytes that were swapped out.
     pub swap: u64,

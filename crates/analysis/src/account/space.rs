@@ -28,7 +28,7 @@ impl Area {
 pub struct Space<'a> {
     areas: &'a [Area],
     bits: &'a mut [u64],
-    /// Of resident pages, those that sums count; all where there is none.
+    /// The resident pages that sums count; all where there is none.
     counted: Option<&'a [u64]>,
 }
 
@@ -195,7 +195,7 @@ impl<'a> Space<'a> {
         self.bits.get(word).copied().unwrap_or(0)
     }
 
-    /// Of these pages, those that sums count.
+    /// Those of these pages that sums count.
     #[inline]
     fn counted_at(&self, word: usize) -> u64 {
         let counted = self.counted.map_or(u64::MAX, |pages| pages.get(word).copied().unwrap_or(0));

@@ -105,7 +105,7 @@ struct Queues<'a> {
     places: &'a mut [u32],
     /// Places of each part.
     room: usize,
-    /// Of each rank: those that have been taken, and those that have been filled.
+    /// For each rank: those that have been taken, and those that have been filled.
     taken: [usize; ranks::COUNT],
     filled: [usize; ranks::COUNT],
 }

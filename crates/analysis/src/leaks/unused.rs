@@ -93,7 +93,7 @@ impl<M: Read> Blocks<'_, M> {
         self.list.iter().filter(move |node| bytes.contains(&node.bytes) && self.is_one(node))
     }
 
-    /// Of the VM's own blocks. `pages`: descriptions of the heap's pages, in the order of their addresses. `is_mapped`: whether
+    /// For the VM's own blocks. `pages`: descriptions of the heap's pages, in the order of their addresses. `is_mapped`: whether
     /// a range was mapped past malloc. `is_running`: whether a stack pointer is in it.
     pub fn of_vm(
         &self,
@@ -109,7 +109,7 @@ impl<M: Read> Blocks<'_, M> {
         self.signal_stacks(is_running, &mut visit);
     }
 
-    /// Of what an object (its slot, type, size of slots) has by address. Notes for [`Self::room`] how much of a block is in use.
+    /// For what an object (its slot, type, size of slots) has by address. Notes for [`Self::room`] how much of a block is in use.
     /// `find`: the place of the block that an address is in. `used`: an entry for each block, zero at first.
     pub fn of_object(
         &self,
@@ -122,7 +122,7 @@ impl<M: Read> Blocks<'_, M> {
         self.parts(object, visit);
     }
 
-    /// Of stacks of values: a context of execution begins with its stack, the stack's size in words, and its innermost frame,
+    /// For stacks of values: a context of execution begins with its stack, the stack's size in words, and its innermost frame,
     /// which lies at the other end and says how far values are in use.
     fn values(&self, is_mapped: impl Fn(usize, usize) -> bool, mut visit: impl FnMut(usize, usize)) {
         let places = self.each(WITH_CONTEXT).flat_map(|node| (node.start..node.end() - 23).step_by(8));
@@ -176,7 +176,7 @@ impl<M: Read> Blocks<'_, M> {
         })
     }
 
-    /// Of the list of the heap's pages: it has the descriptions of all.
+    /// For the list of the heap's pages, which has the descriptions of all.
     fn page_list(&self, pages: &[usize], mut visit: impl FnMut(usize, usize)) {
         // Since Ruby 3.4 two numbers come before them.
         const BEGINNINGS: [usize; 2] = [0, 16];
@@ -195,7 +195,7 @@ impl<M: Read> Blocks<'_, M> {
         }
     }
 
-    /// Of the collector's stack of objects to be marked: pieces of so many words and the address of the next one, a list of
+    /// For the collector's stack of objects to be marked: pieces of so many words and the address of the next one, a list of
     /// those in use and a list of others, and how far the first one is in use. What was there in the last collection still is.
     fn marks(&self, mut visit: impl FnMut(usize, usize)) {
         const WORDS: usize = 500;
@@ -250,7 +250,7 @@ impl<M: Read> Blocks<'_, M> {
         });
     }
 
-    /// Of blocks of strings and arrays, once [`Self::of_object`] has seen all: also a string's last word, if it ends there.
+    /// For blocks of strings and arrays, once [`Self::of_object`] has seen all: also a string's last word, if it ends there.
     pub fn room(&self, used: &[usize], mut visit: impl FnMut(usize, usize)) {
         for (node, used) in self.list.iter().zip(used).filter(|(_, used)| **used != 0) {
             let end = used & !7;
@@ -261,7 +261,7 @@ impl<M: Read> Blocks<'_, M> {
     }
 }
 
-/// Of a string, array or hash whose content is not in its slot: where it begins, and where what is in use of it ends.
+/// For a string, array or hash whose content is not in its slot: where it begins, and where what is in use of it ends.
 #[must_use]
 pub fn owned(memory: &impl Read, slot: usize, kind: u8, stride: usize) -> Option<(usize, usize)> {
     let at = match kind {
@@ -283,10 +283,10 @@ pub fn owned(memory: &impl Read, slot: usize, kind: u8, stride: usize) -> Option
     (start != 0).then_some((start, start.checked_add(bytes)?))
 }
 
-/// Of an IO, its buffers: where each begins, bytes in use, and bytes of all. Each is an address and three numbers of 32 bits: the
+/// The buffers of an IO: where each begins, bytes in use, and bytes of all. Each is an address and three numbers of 32 bits: the
 /// first byte that waits, how many wait, and how many there is room for.
 pub fn io_buffers(memory: &impl Read, slot: usize, kind: u8, mut visit: impl FnMut(usize, usize, usize)) {
-    /// Of the structure, which has the buffers near its beginning.
+    /// Bytes of the structure, which has the buffers near its beginning.
     const BYTES: usize = 200;
     if kind != FILE {
         return;

@@ -45,7 +45,7 @@ impl Names {
     }
 }
 
-/// Of a file of Ruby's own: what is in the brackets, and the line after them.
+/// For a file of Ruby's own: what is in the brackets, and the line after them.
 fn internal(name: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = name.strip_prefix(b"<internal:")?;
     let end = rest.windows(2).rposition(|two| two == b">:")?;

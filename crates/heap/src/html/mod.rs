@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 /// Objects on the page: those that retain most.
 const MOST_NODES: usize = 20_000;
-/// Of so many of them the page tells the way to a root.
+/// The page has the way to a root for so many of them.
 const MOST_PATHS: usize = 5_000;
 const MOST_CLASSES: usize = 2_000;
 const PAGE: &str = include_str!("page.html");

@@ -49,7 +49,7 @@ pub(super) fn field<'a>(text: &'a [u8], at: usize, line: &mut Line<'a>, wants: W
                 (BYTESIZE, 8) => line.bytesize = number,
                 (ONE_IN, 6) => line.one_in = number,
                 (OBJECTS, 7) => line.objects = Some(number),
-                // Of these, another value counts as none.
+                // Another value of these counts as none.
                 _ if may_be_text(name) => return None,
                 _ => {}
             }

@@ -104,7 +104,7 @@ pub struct Line<'a> {
     pub(crate) singleton: bool,
     pub(crate) has_value: bool,
     pub(crate) name: &'a [u8],
-    /// Of an internal object or of one of a C extension, its sort.
+    /// The sort of an internal object, or of one of a C extension.
     pub(crate) sort: &'a [u8],
     pub(crate) file: &'a [u8],
     pub(crate) root: &'a [u8],

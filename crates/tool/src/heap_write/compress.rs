@@ -11,7 +11,7 @@ use flate2::{Compress, Crc, FlushCompress};
 
 use super::input::{Input, Piece};
 
-/// Of zstd: against 1 it takes three quarters of the time, and files are larger by two fifths. Lower ones save little.
+/// zstd's level: against 1 it takes three quarters of the time, and files are larger by two fifths. Lower ones save little.
 const LEVEL: i32 = -3;
 /// Fewer than there are pieces in the memory that is shared.
 const MOST_THREADS: usize = 4;

@@ -13,7 +13,7 @@ const MOST: f64 = (1_u64 << 50) as f64;
 /// The kind of a line.
 #[derive(Debug, PartialEq)]
 pub enum LogLine {
-    /// Of a request or a job.
+    /// What a line is about: a request or a job.
     Request(Request),
     /// A MEMORY line of the whole process, or of a limit.
     Memory,

@@ -52,7 +52,7 @@ pub(super) struct Rest {
     pub(super) address: AtomicU64,
     pub(super) offset: AtomicU64,
     pub(super) marked_bytes: AtomicU64,
-    /// Of a whole stack: the number of its innermost line in the trie, and of the site of that line alone; otherwise 0.
+    /// For a whole stack, the number of its innermost line in the trie, and of the site of that line alone; otherwise 0.
     pub(super) node: AtomicU32,
     pub(super) leaf: AtomicU32,
     /// The next site in the list of a line's stacks, which begins at the line's own site; 0: there is none.

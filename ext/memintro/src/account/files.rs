@@ -15,7 +15,7 @@ use crate::copy::own_memory::{read_all, slice};
 
 /// Bytes of the answer.
 pub(super) const LINES: usize = 8 << 20;
-/// Of these, kept for what comes after the files.
+/// Those of them that are kept for what comes after the files.
 const KEPT: usize = 64 << 10;
 
 /// What the copy does not have, without its table, is kept from it: more than so much must be sure. Other threads may have

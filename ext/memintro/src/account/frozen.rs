@@ -48,7 +48,7 @@ impl Region {
             && self.is_brk == is_brk
             && (is_brk || next.name.is_empty())
             && !next.is_kept_back
-            // Of a large mapping of which nothing is there, the pages would only cost time.
+            // The pages of a large mapping that is not resident would only cost time.
             && (next.rss + next.swap > 0 || next.end - next.start <= HEAP)
     }
 }
@@ -75,9 +75,9 @@ impl LastFile {
 pub(crate) struct Frozen<'a> {
     pub(crate) space: Space<'a>,
     pub(crate) regions: &'a mut [Region],
-    /// Of some mapping it is not known which pages are resident: they were spread evenly.
+    /// The resident pages of some mapping are unknown: they were spread evenly.
     pub(crate) is_spread: bool,
-    /// Of each area, the control block of the thread whose stack it is, or 0.
+    /// For each area, the control block of the thread whose stack it is, or 0.
     pub(crate) control_blocks: &'a mut [usize],
     /// Pages that were left for malloc, even if they were claimed since.
     pub(crate) malloc: Option<Space<'a>>,

@@ -290,7 +290,7 @@ pub(super) fn is_busy(arena: usize, word: impl Fn(usize) -> Option<u64>) -> bool
 }
 
 fn write(number: u64, heaps: u64, sums: &Sums, answer: &mut Answer<'_>) {
-    // Of the topmost chunk, `malloc_trim` gives back the main arena's.
+    // `malloc_trim` gives back the topmost chunk of the main arena only.
     let trimmed = sums.whole_pages + if number == 0 { sums.top } else { 0 };
     let figures = [number, heaps, sums.used, sums.free, sums.top, sums.used_size, sums.free_chunks, trimmed];
     answer.add("arena", &figures.map(Word::Number));

@@ -85,7 +85,7 @@ pub(crate) struct Counting {
     maps: File,
     /// What only this process can tell, read while the copy works.
     read: Option<Read>,
-    /// Of an allocator that gives memory back by itself, and so is asked at the copy's instant.
+    /// For an allocator that gives memory back by itself, and so is asked at the copy's instant.
     allocator: Option<Statistics>,
     /// Whether the C library is asked as well. It goes through all free chunks, and no thread may allocate meanwhile.
     asks_libc: bool,

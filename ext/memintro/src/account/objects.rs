@@ -27,7 +27,7 @@ const FIRST_SLOT: usize = 512;
 
 /// `struct heap_page` has 0.3 to 1.3 KiB.
 const DESCRIPTION: u64 = 2048;
-/// Of imemos, the kind of a method's entry; and what a method's definition has at most.
+/// The kind of a method's entry among imemos; and the most that a method's definition has.
 const METHOD: usize = 6;
 const DEFINITION: u64 = 128;
 const T_ICLASS: usize = 0x1c;

@@ -20,7 +20,7 @@ use crate::copy::own_memory::{read_all, slice};
 const GROUP: usize = 64;
 /// Entries of pagemap that are read at a time.
 const ENTRIES: usize = 512;
-/// Of an entry: the page is there; no other mapping has it.
+/// Bits of an entry: the page is there; no other mapping has it.
 const IS_THERE: u64 = 1 << 63;
 const IS_ALONE: u64 = 1 << 56;
 

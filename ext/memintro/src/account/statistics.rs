@@ -84,7 +84,7 @@ type HeapVisitor =
 type DefaultHeap = unsafe extern "C" fn() -> *mut c_void;
 type VisitBlocks = unsafe extern "C" fn(*const c_void, bool, HeapVisitor, *mut c_void) -> bool;
 
-/// Of mimalloc, what the heap of this thread has, and what of it is allocated. It tells nothing of the heaps of others.
+/// What mimalloc's heap of this thread has, and what of it is allocated. It has no figures of other heaps.
 fn mimalloc_heap() -> Option<Vec<(&'static str, u64)>> {
     #[derive(Default)]
     struct Sums {

@@ -17,7 +17,7 @@ use super::walk::{self, Trouble};
 
 /// The type of an object of an extension.
 const T_DATA: usize = 0x0c;
-/// Of a typed object's flag: it is typed, and its data is in its slot.
+/// Bits of a typed object's flag: it is typed, and its data is in its slot.
 const IS_TYPED: usize = 1;
 const IS_EMBEDDED: usize = 2;
 

@@ -24,7 +24,7 @@ use super::slot::Slot;
 use crate::vm::Probe;
 
 const T_DATA: usize = 0x0c;
-/// Of a typed object's flag: it is typed, and its data is in its slot.
+/// Bits of a typed object's flag: it is typed, and its data is in its slot.
 const IS_TYPED: usize = 1;
 const IS_EMBEDDED: usize = 2;
 /// Words of a fiber's structure that are searched: at most so many fit into what a probe reads.

@@ -81,7 +81,7 @@ impl FrozenPage {
         read.is_object().then(|| read.is_old())
     }
 
-    /// Of an object of an extension, or of Ruby's own in C, what it points to.
+    /// What an object of an extension, or of Ruby's own in C, points to.
     pub(crate) fn data(self, slot: usize) -> Option<DataObject> {
         // SAFETY: a slot of this page.
         let is_data = unsafe { Slot::read(slot) }.kind() == T_DATA;

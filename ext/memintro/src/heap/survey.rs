@@ -32,7 +32,7 @@ pub(crate) struct Wanted {
     pub(crate) iseqs: bool,
     pub(crate) internals: bool,
     pub(crate) occupancy: bool,
-    /// Of types, classes and internals only objects that have outlived a collection, where Ruby tells it.
+    /// Count only objects that have outlived a collection among types, classes and internals, where Ruby tells it.
     pub(crate) outlived: bool,
     /// Of types and classes only old objects, which have outlived some collections: garbage that was not collected
     /// yet is mostly young.

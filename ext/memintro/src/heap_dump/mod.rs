@@ -47,7 +47,7 @@ use state::{Stage, State, WRITERS};
 
 /// What is asked of the tool, which reads this process's heap from its standard input.
 pub(crate) struct Question {
-    /// Of the program, the first is its path.
+    /// Arguments of the program; the first is its path.
     pub(crate) arguments: Vec<CString>,
     /// Leave out what strings hold.
     pub(crate) redact: bool,
@@ -92,7 +92,7 @@ pub(crate) struct Asking {
     answer: Pipe,
     complaints: Pipe,
     deadline: Instant,
-    /// Of each copy: how far it was, and when that was seen first.
+    /// For each copy: how far it was, and when that was seen first.
     seen: [(u64, Instant); WRITERS],
     outcome: Option<Outcome>,
     /// How long Ruby stood still.
@@ -337,7 +337,7 @@ impl Asking {
             Stage::Done => Outcome::ToolFailed(tool),
             _ if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM => Outcome::TooLate,
             _ if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL => Outcome::Killed,
-            // Of the copy that crashed: the first one ends in order if that is the second one.
+            // The copy that crashed: the first one ends in order if that is the second one.
             _ if libc::WIFSIGNALED(status) => Outcome::Stuck(state.first().data_type.load(Ordering::Relaxed)),
             _ => Outcome::Stuck(state.second().data_type.load(Ordering::Relaxed)),
         }

@@ -27,18 +27,18 @@ pub(super) const HAS_GENERIC_VARIABLES: usize = 1 << 10;
 const USER: u32 = 12;
 const USER1: usize = 1 << (USER + 1);
 const USER2: usize = 1 << (USER + 2);
-/// Of arrays and objects: their content is in the slot.
+/// A flag of arrays and objects: their content is in the slot.
 pub(super) const EMBEDDED: usize = USER1;
-/// Of strings: their content is outside of the slot.
+/// A flag of strings: their content is outside of the slot.
 pub(super) const OUTSIDE: usize = USER1;
-/// Of strings and arrays: the content is another one's.
+/// A flag of strings and arrays: the content is another one's.
 pub(super) const SHARED: usize = rb_sys::ruby_fl_type::RUBY_ELTS_SHARED as usize;
 pub(super) const INTERNED: usize = 1 << (USER + 17);
-/// Of a string: a literal that warns when it is changed.
+/// A flag of a string: a literal that warns when it is changed.
 #[cfg(ruby_gte_3_4)]
 pub(super) const CHILLED: usize = USER2 | (1 << (USER + 3));
 pub(super) const HAS_DEFAULT_PROC: usize = USER2;
-/// Of a Hash: it has more pairs than fit into a small table, or had.
+/// A flag of a Hash: it has more pairs than fit into a small table, or had.
 pub(super) const HAS_LARGE_TABLE: usize = 1 << (USER + 3);
 pub(super) const SINGLETON: usize = rb_sys::ruby_fl_type::RUBY_FL_SINGLETON as usize;
 const CODERANGE_SHIFT: u32 = USER + 8;
@@ -137,7 +137,7 @@ impl Object {
         }
     }
 
-    /// Of a string whose content is outside: for how many bytes it has room.
+    /// For how many bytes a string has room whose content is outside.
     #[inline]
     pub(super) fn capacity(self) -> usize {
         self.word(4)
@@ -181,14 +181,14 @@ impl Object {
         self.word(DEFAULT_OF_HASH)
     }
 
-    /// Of a data object: its type, if it has one, or what tells its type otherwise.
+    /// The type of a data object, if it has one, or what tells its type otherwise.
     #[inline]
     pub(super) fn data_type(self) -> (bool, usize) {
         // Typed ones have 1 to 3 in their fourth word, where others have a function.
         ((1..=3).contains(&self.word(3)), self.word(2))
     }
 
-    /// Of a plain object: what tells which instance variables it has (its class, and since 3.2 its shape), where they are,
+    /// What tells which instance variables a plain object has (its class, and since 3.2 its shape), where they are,
     /// how many (`None` if the shape tells that), and for how many there is room at most.
     #[inline(always)]
     pub(super) fn place_of_variables(

@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) no_memory: AtomicU32,
     /// A number of `errno`: why the tool could not be started.
     pub(super) error: AtomicI32,
-    /// Of the second copy, until the first one has waited for its end; 0 otherwise.
+    /// Id of the second copy, until the first one has waited for its end; 0 otherwise.
     pub(super) second_pid: AtomicI32,
     /// Not 0: the second copy is to end.
     pub(super) over: AtomicU32,
@@ -43,7 +43,7 @@ pub(super) struct Progress {
     pub(super) bytes: AtomicU64,
     /// See [`Stage`].
     stage: AtomicU32,
-    /// Of the data object whose functions run now, what tells its type; 0 while none do.
+    /// What tells the type of the data object whose functions run now; 0 while none do.
     pub(super) data_type: AtomicUsize,
 }
 

@@ -216,7 +216,7 @@ impl Writer<'_> {
         };
         known.class = place.class;
         if before.class == place.class {
-            // Of what this object does not have, another one may have told.
+            // Another object may have told what this one does not have.
             for (number, (name, before)) in known.names.iter_mut().zip(before.names).enumerate() {
                 if *name == 0 && before != 0 {
                     (*name, known.named) = (before, known.named | 1 << number);

@@ -35,7 +35,7 @@ pub(super) struct Writer<'a> {
     /// Where objects are tracked.
     pub(super) births: Option<Births<'a>>,
     beat: u64,
-    /// Of the line: how many references it has, and the class, which is none of them.
+    /// How many references the line has, and the class, which is none of them.
     pub(super) references: usize,
     pub(super) class: usize,
     /// The category of the line of roots.

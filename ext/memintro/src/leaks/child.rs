@@ -106,7 +106,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let is_whole = chunks.is_some();
     let list = match chunks {
         Some(chunks) => chunks,
-        // Of blocks that were drawn at random, most are not known.
+        // Most blocks are not known if they were drawn at random.
         None if followed.is_empty() || plan.sampled => return None,
         None => followed,
     };

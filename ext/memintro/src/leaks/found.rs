@@ -146,7 +146,7 @@ fn write_groups(
 #[derive(Clone, Copy, Default)]
 struct Holder {
     kind: u8,
-    /// Of an object the place of its class, else the root.
+    /// For an object the place of its class, else the root.
     label: usize,
     bytes: u64,
     /// How many roots of this kind and label they are.
@@ -217,7 +217,7 @@ impl Classes {
         }
     }
 
-    /// Of an object its class, else the root.
+    /// For an object its class, else the root.
     fn named(&self, kind: u8, label: usize) -> u64 {
         match kind {
             kinds::OBJECT => self.places.get(label).copied().unwrap_or(0) as u64,

@@ -35,7 +35,7 @@ use own_data::OwnData;
 use roots::Machinery;
 use threads::{Threads, Waiting};
 
-/// Of the shared memory: some words, the threads that wait, the text, and the list of blocks.
+/// Parts of the shared memory: some words, the threads that wait, the text, and the list of blocks.
 const THREADS_AT: usize = 4096;
 const MOST_THREADS: usize = (TEXT_AT - THREADS_AT) / size_of::<Waiting>();
 const TEXT_AT: usize = 64 << 10;

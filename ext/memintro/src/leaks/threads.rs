@@ -19,7 +19,7 @@ pub(super) struct Waiting {
 pub(super) struct Threads {
     pub(super) waiting: Vec<Waiting>,
     pub(super) count: usize,
-    /// Of each, in the order in which the kernel lists them, its number and for how long it has run so far, in nanoseconds.
+    /// The number of each, in the kernel's order, and for how long it has run so far, in nanoseconds.
     pub(super) times: Vec<(i64, u64)>,
 }
 

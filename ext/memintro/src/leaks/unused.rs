@@ -23,7 +23,7 @@ pub(super) fn find(
     more: &[(usize, usize)],
     running: &[(usize, usize)],
 ) -> Option<&'static [(usize, usize)]> {
-    // Of each block one, and those of stacks and of the collector.
+    // One for each block, and those of stacks and of the collector.
     const OTHERS: usize = 1 << 17;
     let ranges = slice::<(usize, usize)>(nodes.list.len() + OTHERS)?;
     let mut count = 0;

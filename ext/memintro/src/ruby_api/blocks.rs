@@ -116,7 +116,7 @@ impl Sum {
     }
 }
 
-/// Of a line with all its stacks, or of one stack alone: a line may be a stack, too.
+/// For a line with all its stacks, or for one stack alone: a line may be a stack, too.
 fn blocks(ruby: &Ruby, site: u32, is_stack: bool) -> Result<RArray, Error> {
     let site = if is_stack { site | SITE_ALONE } else { site };
     let array = ruby.ary_new();

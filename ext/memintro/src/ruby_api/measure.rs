@@ -108,7 +108,7 @@ fn clock(id: libc::clockid_t) -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Of malloc, when a measurement began.
+/// Figures of malloc when a measurement began.
 pub(super) struct Malloc {
     pub(super) api: &'static HookApi,
     had: Had,
@@ -151,7 +151,7 @@ struct Found {
     status: Option<Status>,
 }
 
-/// Of one call site: allocations and bytes, and those of them that are left.
+/// One call site: allocations and bytes, and those of them that are left.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SiteFigures {
     pub(super) allocations: u64,

@@ -80,7 +80,7 @@ fn live(ruby: &Ruby) -> Result<Vec<BlockRecord>, Error> {
     objects::objects(api).or_else(|status| check(ruby, status).map(|()| Vec::new()))
 }
 
-/// Of these call sites, by number of the site: `{ class => [objects, bytes] }`; of a sample, with the standard errors of
+/// For these call sites, by number of the site: `{ class => [objects, bytes] }`; of a sample, with the standard errors of
 /// both.
 fn object_classes(ruby: &Ruby, sites: Vec<u32>) -> Result<RHash, Error> {
     let hash = ruby.hash_new();

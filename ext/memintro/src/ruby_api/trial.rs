@@ -35,7 +35,7 @@ pub(super) fn try_an_allocation(api: &HookApi) -> Trial {
         libc::free(block);
         (api.thread_totals)(&raw mut after);
     }
-    // Of these figures only the bytes are exact in each mode.
+    // Only the bytes of these figures are exact in each mode.
     if after.allocated_bytes > before.allocated_bytes {
         Trial::Seen
     } else if after.dropped > before.dropped {

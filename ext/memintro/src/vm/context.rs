@@ -99,7 +99,7 @@ fn through_thread(vm: &Functions) -> Context {
     of_thread(vm).map_or(Context::Hidden, Context::At)
 }
 
-/// Of a thread that has frames: its execution context, if this Ruby tells.
+/// The execution context of a thread that has frames, if this Ruby tells.
 #[inline]
 fn of_thread(vm: &Functions) -> Option<*const c_void> {
     let (thread_current, word) = (vm.thread_current?, WORD_OF_THREAD.load(Ordering::Relaxed));

@@ -165,7 +165,7 @@ impl Instructions {
         probe.words(body).map(Self::from)
     }
 
-    /// Of a body's first two words: its kind and its length, then the instructions.
+    /// The first two words of a body: its kind and its length, then the instructions.
     fn from([kind_and_length, start]: [usize; 2]) -> Self {
         Self { start, words: kind_and_length >> 32 }
     }

@@ -62,7 +62,7 @@ pub(crate) fn missing() -> Vec<&'static str> {
     functions::missing()
 }
 
-/// Of the calling thread's stack of Ruby values, the part that is not in use.
+/// The unused part of the calling thread's stack of Ruby values.
 pub(crate) fn unused_stack() -> Option<(usize, usize)> {
     control_frames::opened()?;
     let context::Context::At(context) = context::current() else { return None };

@@ -21,7 +21,7 @@ module Memintro
         shares = Hash.new(0.0)
         Memintro[site]&.native_callers&.each do |caller|
           names = caller.frames.map { |frame| frame[/\A[^(]+/].sub(/\.so\b.*/, "") }.uniq
-          # Of equal ones, the innermost.
+          # The innermost of equal ones.
           names.each_with_index { |name, place| shares[name] += caller.share - (place * 1e-6) }
         end
         shares.max_by(&:last)&.first

@@ -15,7 +15,7 @@ module Memintro
       UNTOLD = ["an internal object of Ruby", "an object of Ruby's VM", "memory that was mapped past malloc",
                 "code that was made at run time"].freeze
       SILENT = "their extension does not tell Ruby their size"
-      # Of garbage of which Ruby does not know the size.
+      # Sentences about garbage of which Ruby does not know the size.
       GARBAGE = "Their extension does not tell Ruby their size, so Ruby collects too seldom. Free such an object " \
                 "where it is no longer needed (with a method such as destroy! or close), run GC.start, or have the " \
                 "extension tell Ruby (rb_gc_adjust_memory_usage)."

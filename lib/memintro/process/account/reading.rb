@@ -156,7 +156,7 @@ module Memintro
         add_allocator unless @allocator == :glibc
       end
 
-      # Of another allocator only sums are known, and not which pages are its own.
+      # Only sums of another allocator are known, and not which pages are its own.
       def add_allocator
         anonymous = sum("anonymous")
         size = case @allocator

@@ -16,7 +16,7 @@ module Memintro
       LEVELS = 9
       # Each point begins with the numbers of its first and last sample, and the time of each.
       HEAD = 4
-      # Of each figure: number of samples that have it, least, sum, greatest.
+      # For each figure: number of samples that have it, least, sum, greatest.
       WIDTH = 4
 
       def initialize

@@ -45,7 +45,7 @@ module Memintro
 
       private
 
-      # Of few objects, none may have been drawn.
+      # With few objects, none may have been drawn.
       def both_track_objects?
         earlier, later = [@earlier, @later].map { |snapshot| snapshot.call_sites.select(&:object_row) }
         later.any? && (earlier.any? || (@same_sample && later.any?(&:sampled_objects?)))

@@ -36,14 +36,14 @@ impl<M: Read> Blocks<'_, M> {
         self.at(start).filter(|block| (bytes..most).contains(&block.bytes))
     }
 
-    /// Of hash tables that are blocks: their entries before the first one, after the last one, and those that were deleted.
+    /// For hash tables that are blocks: their entries before the first one, after the last one, and those that were deleted.
     pub(super) fn tables(&self, mut visit: impl FnMut(usize, usize)) {
         for node in self.each(TABLE..TABLE + 1) {
             self.table(node.start, &mut visit);
         }
     }
 
-    /// Of what an object has by address: the entries of a hash table in its slot, the parts of a regular expression, those of an
+    /// For what an object has by address: the entries of a hash table in its slot, the parts of a regular expression, those of an
     /// instruction sequence.
     pub(super) fn parts(
         &self,
@@ -117,7 +117,7 @@ impl<M: Read> Blocks<'_, M> {
         Some(())
     }
 
-    /// Of a match: places of groups in its text, for how many there is room and how many there are, and where they begin and end.
+    /// For a match: places of groups in its text, for how many there is room and how many there are, and where they begin and end.
     fn positions(&self, at: usize, visit: &mut impl FnMut(usize, usize)) -> Option<()> {
         let counts = self.memory.pointer(at)?;
         let (first, last) = (self.memory.pointer(at + 8)?, self.memory.pointer(at + 16)?);
@@ -129,7 +129,7 @@ impl<M: Read> Blocks<'_, M> {
         Some(())
     }
 
-    /// Of threads since Ruby 3.3: the stack of each for its handlers of signals, as long as nothing runs on it.
+    /// For threads since Ruby 3.3: the stack of each for its handlers of signals, as long as nothing runs on it.
     pub(super) fn signal_stacks(
         &self,
         is_running: impl Fn(usize, usize) -> bool,
@@ -150,7 +150,7 @@ impl<M: Read> Blocks<'_, M> {
         }
     }
 
-    /// Of caches of constants since Ruby 3.2, each two words: names that lead to a constant, which end with a zero.
+    /// For caches of constants since Ruby 3.2, each two words: names that lead to a constant, which end with a zero.
     fn names_of_constants(&self, caches: &Node, visit: &mut impl FnMut(usize, usize)) {
         const MOST_NAMES: usize = 32;
         for at in (caches.start + 8..caches.end() - 7).step_by(16) {

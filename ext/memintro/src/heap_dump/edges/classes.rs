@@ -9,7 +9,7 @@ use super::layout::{Layout, Table};
 use super::memory::{each_entry, is_address, name_of_serial, word};
 use super::{EdgeName, Visit, objects};
 
-/// Of a constant's entry: its value, and the file where it was set.
+/// In a constant's entry: its value, and the file where it was set.
 const VALUE_OF_CONSTANT: usize = 1;
 const FILE_OF_CONSTANT: usize = 2;
 

@@ -22,7 +22,7 @@ const KIND_SHIFT: u32 = 12;
 const ENV: usize = 0;
 const MENT: usize = 6;
 pub(super) const ISEQ: usize = 7;
-/// Of an environment's flags: it is that of a method, not of a block within one.
+/// A flag of an environment: it is that of a method, not of a block within one.
 const LOCAL: usize = 2;
 const UNFINISHED: usize = (1 << 17) | (1 << 18);
 /// More local variables are not believed.

@@ -20,7 +20,7 @@ const COUNT: usize = 2;
 const START: usize = 4;
 const BOUND: usize = 5;
 const ENTRIES: usize = 6;
-/// Of an entry: a hash, which is all ones where nothing is; the object; an array with its finalizers.
+/// Words of an entry: a hash, which is all ones where nothing is; the object; an array with its finalizers.
 const WORDS_OF_ENTRY: usize = 3;
 const NOTHING: usize = usize::MAX;
 /// More are not believed.

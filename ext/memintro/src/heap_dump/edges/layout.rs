@@ -92,7 +92,7 @@ pub(super) enum Table {
     Behind(usize, usize),
 }
 
-/// Of a code's body: the word with the names of local variables, and the half word with their number.
+/// In a code's body, the word with the names of local variables, and the half word with their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LocalTable {
     pub(super) table: usize,

@@ -15,7 +15,7 @@ const T_MATCH: usize = 0x0d;
 const T_COMPLEX: usize = 0x0e;
 const T_RATIONAL: usize = 0x0f;
 const CONTINUE: c_int = 0;
-/// Of an Array, the word with the one whose elements it has.
+/// The word of an Array with the one whose elements it has.
 const SHARED_ARRAY: usize = 3;
 /// Words of a slot that may hold a reference.
 const LAST_WORD: usize = 4;

@@ -108,7 +108,7 @@ impl At {
         if let Some(place) = place {
             const LONGEST: usize = 240;
             at.push(b" at ");
-            // Of a long path, its end.
+            // The end of a long path.
             at.push(place.path.get(place.path.len().saturating_sub(LONGEST)..).unwrap_or(place.path));
             at.push(b":");
             let (mut digits, mut line, mut first) = ([b'0'; 20], place.line, 20);
