@@ -38,18 +38,41 @@ step() {
   return "$status"
 }
 
-# followed SECONDS LOG command…: runs the command, which writes to LOG, for at most so many seconds, and shows the log
-# as it grows. A pipe is not used: a process that the command leaves behind would keep the pipe's reader waiting.
-followed() {
-  local limit=$1 log=$2 pid status=0
+# watched SECONDS LOG command…: runs the command, which writes to LOG, and ends it when LOG has not grown for so long.
+# That is for hangs alone: a step that is slow, as beside other work, is slow and not red.
+watched() {
+  local limit=$1 log=$2 next=0 stuck= status=0 pid
   shift 2
   : >"$log"
-  timeout --kill-after=20 "$limit" "$@" </dev/null >>"$log" 2>&1 &
+  # 0 is no limit: `timeout` is there because it hands a signal on to all that the command has started.
+  timeout --kill-after=20 0 "$@" </dev/null >>"$log" 2>&1 &
+  pid=$!
+  while kill -0 "$pid" 2>/dev/null; do
+    if ((SECONDS >= next)); then
+      next=$((SECONDS + 2))
+      if (($(date +%s) - $(stat --format=%Y "$log") > limit)); then
+        stuck=yes
+        kill -TERM "$pid"
+        break
+      fi
+    fi
+    sleep 0.3
+  done
+  wait "$pid" || status=$?
+  [ -n "$stuck" ] || return "$status"
+  say "(ended, for it has said nothing for $(duration "$limit"))" >>"$log"
+  return 124
+}
+
+# The same, and shows the log as it grows. A pipe is not used: a process that the command leaves behind would keep the
+# pipe's reader waiting.
+followed() {
+  local log=$2 pid
+  : >"$log"
+  watched "$@" &
   pid=$!
   tail --lines=+1 --follow --sleep-interval=0.2 --pid="$pid" "$log" 2>/dev/null
-  wait "$pid" || status=$?
-  ((status != 124 && status != 137)) || say "(ended after $(duration "$limit"), which is more than it may take)"
-  return "$status"
+  wait "$pid"
 }
 
 # Names and ends the processes that carry this run's mark and are still there after the run.

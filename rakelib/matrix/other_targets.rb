@@ -82,7 +82,7 @@ module Matrix
     end
 
     def picture(tool, format, into, log)
-      command = ["timeout", "60", tool, "plot", format, into, "0", log]
+      command = ["timeout", "600", tool, "plot", format, into, "0", log]
       File.binread(into) if system(*command, in: File::NULL, out: [@log, "a"], err: [@log, "a"])
     end
 

@@ -3,6 +3,7 @@
 require "fileutils"
 require "json"
 require "open3"
+require_relative "../spec/failed_once"
 
 module Matrix
   # The result of one suite. counts are numbers of examples; notes say why examples failed or were skipped.
@@ -13,8 +14,8 @@ module Matrix
   class Session
     CHECKOUT = "/opt/matrix/checkout"
     RESULTS = "/opt/matrix/results"
-    # Minutes for the specs, the longest suite, on a busy machine.
-    MOST_MINUTES = 45
+    # Against hangs alone: minutes for the specs, the longest suite, on a busy machine.
+    MOST_MINUTES = 55
     TARGET = "/opt/matrix/target"
     CRATES = "/opt/matrix/crates"
 
@@ -115,24 +116,29 @@ module Matrix
     # Makes programs run compiled, if this Ruby has a compiler.
     def compiling = home.entry.yjit? ? { "RUBY_YJIT_ENABLE" => "1" } : {}
 
-    # What fails beside others is mostly for want of time. So what failed is run once more, and if that passes, it is
-    # named and has not failed.
+    # What only ran out of time is run once more, and if that passes, it is named and has not failed (FailedOnce).
     def run_suite(suite)
       name = "#{suite.name.tr(' ', '-')}-#{suite.allocator}"
       first = outcome(suite, name, rspec(suite, name, *suite.arguments))
       failed = failed_examples(name)
-      return first if first.failed.zero? || failed.size < first.failed
+      return first if first.failed.zero? || failed.size < first.failed || failed.any? { |example| !late?(example) }
 
       options = suite.arguments.reject { |argument| argument.start_with?("spec/") }
       ids = failed.map { |example| example.fetch("id") }
       again = outcome(suite, "#{name}-again", rspec(suite, "#{name}-again", *options, *ids))
       return first unless again.failed.zero? && again.passed == failed.size
 
+      FailedOnce.note(ids, File.read(log(name)))
       passed_again(first, failed)
     end
 
+    # Whether it ran out of time, and is not about races.
+    def late?(example)
+      FailedOnce.out_of_time?(example) && !FailedOnce.race?(File.join(@checkout, example.fetch("file_path")))
+    end
+
     def passed_again(first, failed)
-      once = failed.map { |example| "failed once, passed when run again: #{example['full_description']}" }
+      once = failed.map { |example| "out of time once, passed when run again: #{example['full_description']}" }
       notes = first.notes.grep_v(/\A(see|failed:) /) + once
       Outcome.new(**first.to_h, passed: first.passed + failed.size, failed: 0, notes: notes)
     end

@@ -10,9 +10,9 @@ require_relative "spec_summary"
 # `rake spec` and its relatives: runs spec files in several processes at a time, because most of them wait rather than
 # compute. Examples marked `alone: true` measure time; they run one after the other when all others have ended.
 #
-# A busy machine makes an example fail by chance. So processes that failed beside others run once more at the end, one
-# at a time: what passes then is named in the summary, and what fails again has failed. Nothing that ran alone is
-# repeated.
+# What failed has failed. Only processes that ran out of time beside others run once more at the end, one at a time
+# (FailedOnce says which): what passes then is named in the summary and kept in tmp/failed_once.txt, and what fails
+# again has failed. Nothing that ran alone is repeated.
 class SideBySide
   # What may run beside others, and what measures: by the name of the part, the tag that leaves the other one out.
   PARTS = { "beside" => "~alone", "alone" => "~beside" }.freeze
@@ -31,13 +31,16 @@ class SideBySide
   # @param task [String] whose run this is: the folder of its logs below tmp/specs, for two may run at a time
   # @param parts [Array<String>] keys of PARTS
   # @param env [Hash]
+  # @param failed_once [String] the file to which is added what failed once
   # @param options [Hash] of SpecProcess
-  def initialize(arguments, files:, task:, parts: PARTS.keys, env: {}, logs: LOGS, output: $stdout, **options)
+  def initialize(arguments, files:, task:, parts: PARTS.keys, env: {}, logs: LOGS, output: $stdout,
+                 failed_once: FailedOnce::FILE, **options)
     @arguments = arguments
     @files = files
     @logs = File.join(logs, task)
     @parts = parts
     @output = output
+    @failed_once = failed_once
     @options = { env: env, **options }
     @jobs = Integer(ENV.fetch("MEMINTRO_SPEC_JOBS", (Etc.nprocessors * 2).to_s), 10)
     @times = YAML.safe_load(File.read(TIMES))
@@ -93,16 +96,24 @@ class SideBySide
     process
   end
 
-  # Runs once more what failed beside others.
+  # Runs once more what ran out of time beside others.
   #
   # @return [Hash{SpecProcess => SpecProcess}] by the process that failed: the one that repeated it
   def repeated(processes)
     failed = processes.reject(&:succeeded?)
-    return {} if failed.empty? || failed.sum { |process| [process.failed.size, 1].max } > MOST_REPEATED
+    late = failed.select(&:may_run_again?)
+    return {} if late.empty? || failed.sum { |process| [process.failed.size, 1].max } > MOST_REPEATED
 
-    @output.puts "", "Once more, one process at a time, what failed beside others:"
-    failed.each_with_index.to_h do |process, index|
-      [process, tell(process.once_more(log: File.join(@logs, "again-#{index}")).run, title: "again: ")]
+    @output.puts "", "Once more, one process at a time, what ran out of time beside others:"
+    late.each_with_index.to_h { |process, index| [process, again(process, index)] }
+  end
+
+  def again(process, index)
+    tell(process.once_more(log: File.join(@logs, "again-#{index}")).run, title: "again: ").tap do |second|
+      next unless second.makes_up_for?(process)
+
+      names = process.failed.map { |example| SpecSummary.named(example) }
+      FailedOnce.note(names.empty? ? process.files : names, process.text, file: @failed_once)
     end
   end
 

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
 require "json"
+require_relative "failed_once"
 
 # One process of rspec that runs some spec files: what it was asked to run, and what came of it.
 class SpecProcess
-  # More than any process takes on a busy machine. One that is stuck is ended then, and the others still run.
-  MOST_SECONDS = 1200
+  # Against hangs alone: one that is stuck is ended then, and the others still run.
+  MOST_SECONDS = 1800
   private_constant :MOST_SECONDS
 
   attr_reader :files, :seconds, :text
@@ -48,6 +49,14 @@ class SpecProcess
 
   # Whether examples have failed, and nothing else went wrong.
   def examples_failed? = whole? && failed.any? && @status.exitstatus == 1 && outside.zero?
+
+  # Whether it failed for want of time alone, and not where races are looked for.
+  def may_run_again?
+    return false if succeeded?
+    return @seconds >= @most_seconds && @files.none? { |file| FailedOnce.race?(file) } unless examples_failed?
+
+    failed.all? { |example| FailedOnce.out_of_time?(example) && !FailedOnce.race?(example.fetch("file_path")) }
+  end
 
   # The same once more: the examples up to the last that failed, so that each finds what it found before; all files, if
   # something else went wrong.

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What came of a run of specs, as text: what was left out, what failed once and passed when it ran again, and what has
-# failed.
+# What came of a run of specs, as text: what was left out, what ran out of time and passed when it ran again, and what
+# has failed.
 class SpecSummary
   # Lines of a failure's text that are shown again; the whole text stands where its process ended.
   MOST_LINES = 6
@@ -15,13 +15,19 @@ class SpecSummary
     @passed_again, @red = processes.reject(&:succeeded?).partition { |one| repetitions[one]&.makes_up_for?(one) }
   end
 
+  # @param example [Hash] as RSpec's JSON has it
+  # @return [String] the command that runs it, and its name
+  def self.named(example)
+    "rspec #{example['file_path']}:#{example['line_number']} # #{example['full_description']}"
+  end
+
   # @return [Boolean] whether each process has passed, in the end
   def success? = @red.empty?
 
   # @return [String]
   def to_s
     [list("Left out:", left_out),
-     list("Failed once beside others, passed when run again by themselves:", once),
+     list("Ran out of time beside others, passed when run again by themselves:", once),
      list("Failed:", (failed_examples.map { |example| named(example) } + broken_processes))].join
   end
 
@@ -29,7 +35,7 @@ class SpecSummary
   def closing_line
     again = examples_once.size + processes_once.size
     "#{@processes.sum { |process| process.examples.size }} examples, #{failed_examples.size} failures, " \
-      "#{pending.size} pending#{", #{again} failed once beside others and passed when run again" if again.positive?}"
+      "#{pending.size} pending" + (again.positive? ? ", #{again} ran out of time and passed when run again" : "")
   end
 
   private
@@ -63,7 +69,7 @@ class SpecSummary
 
   def results_of_red = @red.flat_map { |process| [process, @repetitions[process]].compact }
 
-  def named(example) = "rspec #{example['file_path']}:#{example['line_number']} # #{example['full_description']}"
+  def named(example) = self.class.named(example)
 
   def broken(process) = "rspec #{process.files.join(' ')} # did not run to its end, or failed outside of examples"
 

@@ -6,7 +6,7 @@ require_relative "../spec_helper"
 
 # Copies of the process: they call neither the allocator nor the loader, and harm nobody whatever becomes of them.
 # Whoever waits for one can be interrupted.
-RSpec.describe "copies of the process" do
+RSpec.describe "copies of the process", :race do
   kinds = %w[account leaks holders dump]
   let(:guard) { shared_module("copy_guard.c") }
 

@@ -3,7 +3,7 @@
 require "spec_helper"
 
 # A signal handler may come upon anything, and may fork there: docs/design/waiting.md.
-RSpec.describe "A signal handler that forks" do
+RSpec.describe "A signal handler that forks", :race do
   def fork_upon(what, way:) = native(program("forking_handlers.cc"), what, way: way, deadline_seconds: 20)
 
   # Both go on with the reading, read again, bear a thread that is recorded, and fork.

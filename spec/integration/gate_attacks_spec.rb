@@ -4,7 +4,7 @@ require "spec_helper"
 require "tmpdir"
 
 # What an attack on the gate tried: docs/design/waiting.md. Each part ends or is killed.
-RSpec.describe "The gate under attack", alone: true do
+RSpec.describe "The gate under attack", :race, alone: true do
   LOST = -8 # MEMINTRO_FIGURES_LOST
   # Seconds. Whoever waits for a thread that is gone waits for ever; a busy machine keeps anybody waiting for a while.
   # So the bounds here and below are ten times what a calm machine takes.

@@ -4,7 +4,7 @@ require "spec_helper"
 require "tmpdir"
 
 # Records of blocks within the blocks themselves: docs/design/table.md has the rules.
-RSpec.describe "Records within blocks" do
+RSpec.describe "Records within blocks", :race do
   # Whatever SPEC_RECORDS says.
   let(:inband) { { "MEMINTRO_RECORDS" => "auto" } }
   let(:table) { { "MEMINTRO_RECORDS" => "table" } }

@@ -3,7 +3,7 @@
 require "spec_helper"
 
 # Forks, vforks and ends of a native program.
-RSpec.describe "Processes of a native program under the hook" do
+RSpec.describe "Processes of a native program under the hook", :race do
   def processes(*arguments, way:, **options) = native(program("processes.c"), *arguments, way: way, **options)
 
   TruthDriver::WAYS.each do |way|

@@ -3,7 +3,7 @@
 require "spec_helper"
 
 # Modules that come and go: a place in one is one call site, wherever it is loaded, and never somebody else's.
-RSpec.describe "Call sites in modules that are unloaded" do
+RSpec.describe "Call sites in modules that are unloaded", :race do
   let(:plugin) { shared_module("plugin.c", flags: ["-DMARK=1"], suffix: "one") }
   let(:other) { shared_module("plugin.c", flags: ["-DMARK=7"], suffix: "other") }
   let(:program_path) { program("reload.c") }

@@ -3,7 +3,7 @@
 require "spec_helper"
 
 # Children of a tracked, multi-threaded Ruby process, by every way there is to make one.
-RSpec.describe "Children of a tracked Ruby" do
+RSpec.describe "Children of a tracked Ruby", :race do
   def processes(*arguments, way:, **options)
     run_ruby("processes.rb", *arguments, way: way, **options).must_succeed.json.fetch(:result)
   end

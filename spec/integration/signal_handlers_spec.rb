@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 
 # In a signal handler nothing can be required, and no lock can be had. What is loaded late is loaded all the same; and
 # in a finalizer too, which Ruby calls wherever it is.
-RSpec.describe "Memintro in a signal handler" do
+RSpec.describe "Memintro in a signal handler", :race do
   # Each asked for the first time, in a process of its own that is interrupted.
   QUESTIONS = {
     start: "Memintro.start && Memintro.stop.allocations",

@@ -4,7 +4,7 @@ require "spec_helper"
 require "etc"
 
 # Nobody in malloc waits for us, whatever locks he holds: see docs/design/waiting.md.
-RSpec.describe "A process in which everything happens at once" do
+RSpec.describe "A process in which everything happens at once", :race do
   # A part that stands still is named after 10 s of silence, also when the storm is over and the parts end. `bin/test
   # --all` lets each storm go on for a minute.
   STORM_SECONDS = Integer(ENV.fetch("STORM_SECONDS", "4"))

@@ -3,7 +3,7 @@
 require "spec_helper"
 
 # Native threads that are born, die, are interrupted, and hand blocks to each other.
-RSpec.describe "Native threads under the hook" do
+RSpec.describe "Native threads under the hook", :race do
   def threads(name, number, way:,
               **options) = native(program("threads.c", variant: :now), name, number, way: way, **options)
 

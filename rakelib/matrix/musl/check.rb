@@ -12,7 +12,7 @@ require "timeout"
 PASSED = []
 
 def check(what)
-  Timeout.timeout(60) { yield } ? PASSED << what : abort("FAILED: #{what}")
+  Timeout.timeout(600) { yield } ? PASSED << what : abort("FAILED: #{what}")
 rescue StandardError => e
   abort "FAILED: #{what}: #{e.full_message(highlight: false)}"
 end
@@ -20,7 +20,7 @@ end
 # The output of a command, or nil if it fails.
 def memintro(*arguments)
   command = [RbConfig.ruby, File.expand_path("../../../exe/memintro", __dir__), *arguments]
-  text = IO.popen(["timeout", "60", *command], err: %i[child out], &:read)
+  text = IO.popen(["timeout", "600", *command], err: %i[child out], &:read)
   @said = text
   text if $?.success?
 end
