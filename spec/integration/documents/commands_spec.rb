@@ -13,7 +13,7 @@ RSpec.describe "README.md and docs/" do
     /\Amemintro run --mode sampled/ => %r{~.*examples/leak\.rb:12$},
     %r{\A(memintro run|eval) .*/leak\.rb"?\z} => %r{\bexamples/leak\.rb:12\b},
     /\Amemintro run --compat mwrap/ => %r{mwrap_leak\.rb:12 growth: 512\d+ allocs/frees \(10\d+/50000\)},
-    /Memintro\.account/ => %r{^\d+\.\d% of .* that no Ruby object .* live at examples/leak\.rb:12 \(48\.8},
+    /Memintro\.account/ => %r{^\d+\.\d% of .* that no Ruby object .* call site is examples/leak\.rb:12 \(48\.8},
     /\Aruby -rmemintro/ => %r{\bexamples/leak\.rb:12\b},
     /\Amemintro env .*--for docker/ => /\AENV LD_PRELOAD=".*libmemintro_hook\.so.*MEMINTRO_REPORT=/,
     /\Amemintro env .*--for systemd/ => /\AEnvironment="LD_PRELOAD=.*libmemintro_hook\.so.*MEMINTRO_REPORT=/,

@@ -186,8 +186,9 @@ module Memintro
 
       def self.line_of(row)
         largest = Array(row.details[:call_sites]).first or return
-        what = row.details[:call_sites_of] == "all rows" ? "Of all that was followed" : "Of what was followed"
-        " #{what}, most is live at #{Names.printable(largest[:name])} (#{Units.bytes(largest[:live_bytes])})."
+        of = " of all rows" if row.details[:call_sites_of] == "all rows"
+        " The largest tracked call site#{of} is #{Names.printable(largest[:name])} " \
+          "(#{Units.bytes(largest[:live_bytes])} live)."
       end
       private_class_method :line_of
 
