@@ -4,10 +4,8 @@
 //! error names the versions.
 
 use std::ffi::{CStr, CString, OsStr};
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use memintro_abi::{HOOK_API_SYMBOL, HookApi, VERSION};
@@ -49,11 +47,11 @@ pub(crate) fn load() -> Result<&'static HookApi, String> {
         return Err(message);
     }
     let path = path().ok_or("the extension does not know where it was loaded from")?;
-    if let Some(damage) = damage(&path) {
-        return Err(format!("the hook could not be loaded: {damage}"));
-    }
     let c_path =
         CString::new(path.as_os_str().as_bytes()).map_err(|_| "the extension's path has a NUL in it")?;
+    if let Some(damage) = damage(&c_path) {
+        return Err(format!("the hook could not be loaded: {damage}"));
+    }
     // It is never unloaded, because a pointer to one of its functions may have been copied. It is local, because
     // libraries that are loaded later must not find its malloc.
     // SAFETY: loading our own library; its constructor only looks around.
@@ -68,20 +66,41 @@ pub(crate) fn load() -> Result<&'static HookApi, String> {
 }
 
 /// What would end this process or keep it waiting if the loader opened it: a part of a file, or a pipe. `Paths.damage` of the
-/// Ruby code has the same for the other parts. The loader says what else is wrong.
-fn damage(path: &Path) -> Option<String> {
-    let found = std::fs::metadata(path).ok()?;
-    if !found.is_file() {
-        return Some(format!("{} is no file", path.display()));
+/// Ruby code has the same for the other parts. The loader says what else is wrong. By plain calls, whose code is resident.
+fn damage(path: &CStr) -> Option<String> {
+    let mut header = [0u8; 64];
+    // SAFETY: a terminated path; zero is a valid stat; reads go to the array, and the descriptor is closed once.
+    let (found, read) = unsafe {
+        let mut found: libc::stat = std::mem::zeroed();
+        let file = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC);
+        libc::fstat(file, &raw mut found);
+        let read = libc::pread(file, header.as_mut_ptr().cast(), header.len(), 0);
+        libc::close(file);
+        (found, read)
+    };
+    let whole = whole(&header);
+    match found.st_mode & libc::S_IFMT {
+        0 => None,
+        libc::S_IFREG if read < 64 || found.st_size.unsigned_abs() >= whole => None,
+        kind => Some(describe_damage(path, kind == libc::S_IFREG, found.st_size, whole)),
     }
-    let mut header = [0; 64];
-    File::open(path).and_then(|mut file| file.read_exact(&mut header)).ok()?;
+}
+
+/// Where an ELF file ends, by its header: behind its table of sections.
+fn whole(header: &[u8; 64]) -> u64 {
     let number =
-        |at: usize| header.get(at..at + 2).map(|bytes| u64::from(u16::from_ne_bytes([bytes[0], bytes[1]])));
-    let begins = u64::from_ne_bytes(header.get(40..48)?.try_into().ok()?);
-    let whole = begins.saturating_add(number(58)? * number(60)?);
-    (found.len() < whole)
-        .then(|| format!("{} is incomplete: it has {} bytes of {whole}", path.display(), found.len()))
+        |at, bytes| header.iter().skip(at).take(bytes).rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    number(40, 8).saturating_add(number(58, 2) * number(60, 2))
+}
+
+#[cold]
+fn describe_damage(path: &CStr, is_file: bool, bytes: i64, whole: u64) -> String {
+    let path = path.to_string_lossy();
+    if is_file {
+        format!("{path} is incomplete: it has {bytes} bytes of {whole}")
+    } else {
+        format!("{path} is no file")
+    }
 }
 
 /// The path of the hook: beside this library, or a folder above. A precompiled gem has a library for each Ruby in a
