@@ -158,6 +158,17 @@ pub type Judge = unsafe extern "C" fn(context: *mut c_void, slot: usize) -> u32;
 /// in the slot, which a marking that has just ended has looked at.
 pub type PageOf = unsafe extern "C" fn(context: *mut c_void, slot: usize, page: *mut MarkedPage) -> bool;
 
+/// Fills in where words of the object in a slot point to, of which one may be the block with the object's contents. `false`: it
+/// has none outside of its slot. It may call nothing of the hook's, and nothing that allocates.
+pub type ContentsOf = unsafe extern "C" fn(
+    context: *mut c_void,
+    slot: usize,
+    places: *mut [usize; MOST_PLACES_OF_CONTENTS],
+) -> bool;
+
+/// Words of an object that may point to its contents.
+pub const MOST_PLACES_OF_CONTENTS: usize = 3;
+
 /// The memory of another process, and who asks what the hook of it had followed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -310,4 +321,8 @@ pub struct HookApi {
     /// Handles the VM's event of a new object: does what the words' `otherwise` does, in less time. To be given to the VM
     /// after `object_words`.
     pub object_event: unsafe extern "C" fn(data: u64, argument: *mut c_void),
+    /// Puts blocks down to the lines of the objects whose contents they are, if the collector has asked for them: with all that
+    /// is counted of them, as if those lines had allocated them. Under the VM's lock, outside of a collection. Returns at once
+    /// if the collector has allocated nothing since.
+    pub contents_to_lines: unsafe extern "C" fn(context: *mut c_void, contents: ContentsOf) -> Status,
 }

@@ -17,7 +17,8 @@ pub use dump::{
     STACKS_MAGIC,
 };
 pub use hook_api::{
-    HookApi, Judge, ObjectWords, OtherProcess, PageOf, PatchEntry, StartOptions, Visitor, VmSource, VmWords,
+    ContentsOf, HookApi, Judge, MOST_PLACES_OF_CONTENTS, ObjectWords, OtherProcess, PageOf, PatchEntry,
+    StartOptions, Visitor, VmSource, VmWords,
 };
 pub use records::{
     BirthRecord, BlockRecord, CALLER_STACK_BYTES, CallerSample, Figures, Frame, MarkedPage, MeasureFigures,
@@ -27,7 +28,7 @@ pub use records::{
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
 /// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
 pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";

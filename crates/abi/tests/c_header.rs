@@ -307,6 +307,7 @@ fn layouts(all: &mut Lines) {
         other_process,
         object_words,
         object_event,
+        contents_to_lines,
     );
     layout!(all, "memintro_other_process", OtherProcess, moved, context, word, block, site);
     layout!(all, "memintro_other_state", OtherState, mode, is_lost, generation, knows_generation, changing);

@@ -395,10 +395,10 @@ fn remaining_error(sums: &Sums<'_>, sites: &Sites) -> Option<f64> {
     })
 }
 
-/// What is moved out of Ruby's transient heap, up to 3.2, is the collector's.
-const MOVED: &str = "(gc) has the contents of arrays, hashes, structs and objects that outlived a collection, too: Ruby before 3.3 \
-                     moves them then. Their lines have them as live objects with --objects; `memintro holders` says who \
-                     holds them.";
+/// What is moved out of Ruby's transient heap, up to 3.2, is the collector's where the object is not tracked.
+const MOVED: &str = "(gc) has the contents of arrays, hashes, structs and objects that outlived a collection, if no line is known \
+                     that made them: Ruby before 3.3 moves them then. With --objects, their lines have them; `memintro \
+                     holders` says who holds them.";
 
 /// Whether the collector has a tenth of what is live, on a Ruby that moves.
 fn has_moved(head: &Head, sums: &Sums<'_>, sites: &Sites) -> bool {

@@ -4,8 +4,8 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, EACH_SITE, Figures, Frame, HookApi, Judge, Mode, Origin, OwnRange, PageOf, PatchEntry,
-    SITE_ALONE, SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
+    BlockRecord, ContentsOf, EACH_SITE, Figures, Frame, HookApi, Judge, Mode, Origin, OwnRange, PageOf,
+    PatchEntry, SITE_ALONE, SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::Site;
 use memintro_tracker::table::Removed;
@@ -16,8 +16,8 @@ use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
 use crate::{
-    callers, dump, exit, functions, in_band, lost, measure, object_birth, objects, other_process, patch,
-    stacks, start, state, thread,
+    callers, contents, dump, exit, functions, in_band, lost, measure, object_birth, objects, other_process,
+    patch, stacks, start, state, thread,
 };
 
 /// The table. A reader compares `version` and `size` before anything else.
@@ -69,6 +69,7 @@ pub(crate) static memintro_hook_api: HookApi = HookApi {
     other_process: other_process::visit,
     object_words: object_birth::lend,
     object_event: object_birth::event,
+    contents_to_lines,
 };
 
 /// Touches stack pages before anything is locked. The pages cover what the loader and a visitor need, so no stack
@@ -393,6 +394,11 @@ unsafe extern "C" fn objects_marked(
 ) -> Status {
     reach_down();
     objects::marked(all, &mut objects::Vm { context, judge, page })
+}
+
+unsafe extern "C" fn contents_to_lines(context: *mut c_void, of: ContentsOf) -> Status {
+    reach_down();
+    contents::to_lines(context, of)
 }
 
 unsafe extern "C" fn each_object(context: *mut c_void, visit: Visitor<BlockRecord>) -> Status {

@@ -33,6 +33,7 @@ mod apply;
 mod callers;
 mod changes;
 mod clear;
+mod contents;
 mod count;
 mod defer;
 mod draw;

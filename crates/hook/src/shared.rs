@@ -3,7 +3,7 @@
 //! It uses no other file of the hook. What begins and ends tracking is in [`crate::state`].
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memintro_abi::{Mode, VmSource, VmWords};
 use memintro_tracker::births::Births;
@@ -50,6 +50,8 @@ const _: () =
     assert!(is_told_by_parity(Mode::SAMPLED.0) && is_told_by_parity(IN_BAND) && is_told_by_parity(LEAVING));
 /// Values in full mode.
 const ANY_FULL: u32 = Mode::FULL.0 | IN_BAND | LEAVING;
+/// Allocations of the collector, when [`crate::contents`] had looked at all of them.
+pub(crate) static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 /// Set by the constructor when the library is first in the process.
 pub(crate) static PRELOADED: AtomicBool = AtomicBool::new(false);
 /// `MEMINTRO_DISABLE=1`, or a privileged process.

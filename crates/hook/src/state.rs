@@ -23,8 +23,8 @@ use crate::lost;
 use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
 use crate::shared::{
-    self, ACTIVE, BIRTHS, BOOTING, EPOCH, OBJECTS, PRELOADED, SITES, STACK_DEPTH, TABLE, TAILS, THREADS,
-    TRACKS_OBJECTS, generation, is_lost, mode,
+    self, ACTIVE, BIRTHS, BOOTING, EPOCH, LOOKED_AT, OBJECTS, PRELOADED, SITES, STACK_DEPTH, TABLE, TAILS,
+    THREADS, TRACKS_OBJECTS, generation, is_lost, mode,
 };
 use crate::thread;
 
@@ -198,6 +198,7 @@ fn empty() -> bool {
     // First: see `defer::free_with_record`.
     TAILS.forget_all();
     lost::forget();
+    LOOKED_AT.store(0, Ordering::Relaxed);
     EPOCH.fetch_add(1, Ordering::Release);
     for state in THREADS.states() {
         state.counters.discard();
@@ -292,6 +293,7 @@ pub(crate) fn reset_counters() {
     THREADS.reset_traffic();
     TAILS.forget_damaged();
     lost::forget();
+    LOOKED_AT.store(0, Ordering::Relaxed);
     // They no longer tell how much is live.
     lost::bar();
     SITES.reset();

@@ -137,6 +137,19 @@ impl Counters {
         self.schedule.reset();
     }
 
+    /// A live block of this size is another site's from here on, as if that had allocated it. `young`: the present generation, if
+    /// it was born in that. The caller has paused the world.
+    pub fn give(&self, other: &Self, size: u64, young: Option<u32>) {
+        let bytes = size.cast_signed();
+        for (counters, blocks, bytes) in [(self, -1, bytes.wrapping_neg()), (other, 1, bytes)] {
+            counters.allocations.fetch_add(i64::cast_unsigned(blocks), Ordering::Relaxed);
+            counters.total_bytes.fetch_add(bytes.cast_unsigned(), Ordering::Relaxed);
+            if let Some(generation) = young {
+                counters.young.add(generation, blocks, bytes);
+            }
+        }
+    }
+
     /// Blocks and bytes that are live and were born in this generation. The caller has paused the world and flushed.
     pub fn young(&self, generation: u32) -> (i64, i64) {
         self.young.of(generation)
@@ -432,6 +445,9 @@ mod tests {
             let find = |_: u32| Some(&shared);
             // SAFETY: all-zero memory is an empty cache.
             let caches: [CounterCache; 2] = unsafe { core::mem::zeroed() };
+            // Some are given to another site, and are no longer this one's.
+            let other = Counters::default();
+            let mut given: Vec<(u32, u64)> = Vec::new();
             let (mut generation, mut live) = (7u32, Vec::new());
             for (step, thread, at, size) in steps {
                 match step {
@@ -444,7 +460,12 @@ mod tests {
                         caches[thread].freed(3, size, generation - birth, generation, find);
                     }
                     15..17 => generation += 1,
-                    17..19 => caches[thread].flush(find),
+                    17..18 => caches[thread].flush(find),
+                    18..20 if !live.is_empty() => {
+                        let (birth, size) = live.swap_remove(at % live.len());
+                        shared.give(&other, size, (birth == generation).then_some(generation));
+                        given.push((birth, size));
+                    }
                     _ => {}
                 }
             }
@@ -452,6 +473,13 @@ mod tests {
             let young: Vec<u64> = live.iter().filter(|(birth, _)| *birth == generation).map(|(_, size)| *size).collect();
             prop_assert_eq!(shared.young(generation), (young.len() as i64, young.iter().sum::<u64>() as i64));
             prop_assert_eq!(shared.young(generation + 1), (0, 0));
+            let young: Vec<u64> = given.iter().filter(|(birth, _)| *birth == generation).map(|(_, size)| *size).collect();
+            prop_assert_eq!(other.young(generation), (young.len() as i64, young.iter().sum::<u64>() as i64));
+            for (counters, blocks) in [(&shared, &live), (&other, &given)] {
+                let left = counters.allocations.load(Ordering::Relaxed) - counters.frees.load(Ordering::Relaxed);
+                prop_assert_eq!(left, blocks.len() as u64);
+                prop_assert_eq!(counters.live_bytes(), blocks.iter().map(|(_, size)| size).sum::<u64>());
+            }
         }
     }
 }

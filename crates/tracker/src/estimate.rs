@@ -269,6 +269,26 @@ impl Estimate {
         self.max_lifespan.store(max, Ordering::Relaxed);
     }
 
+    /// A live sampled block is another site's from here on, as if that had allocated it. `since_mark`: it was born after the last
+    /// mark. `young`: the present generation, if it was born in that.
+    pub fn give(&self, other: &Self, share: &Share, since_mark: bool, young: Option<u32>) {
+        if let Some(generation) = young {
+            self.young.remove(share, generation);
+            other.young.add(share, generation);
+        }
+        for (estimate, sign) in [(self, -1.0), (other, 1.0)] {
+            let amount = |sum: u64| if sign < 0.0 { sum.wrapping_neg() } else { sum };
+            bump(&estimate.allocations, amount(share.count()));
+            bump(&estimate.total_bytes, amount(share.bytes()));
+            grow(&estimate.allocations_variance, sign * share.variance);
+            grow(&estimate.total_bytes_variance, sign * share.bytes_variance());
+            // What was there at the mark is gone, and so adds to the doubt.
+            grow(&estimate.growth_variance, if since_mark { sign } else { 1.0 } * share.bytes_variance());
+            grow(&estimate.allocations_skew, sign * share.skew);
+            grow(&estimate.total_bytes_skew, sign * share.bytes_skew());
+        }
+    }
+
     /// Makes the present live figures the baseline of growth.
     pub fn mark(&self) {
         let freed = self.freed_bytes.load(Ordering::Relaxed);

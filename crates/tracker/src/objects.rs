@@ -9,7 +9,7 @@
 //! | an area's array | by the upper 16 and the next 16 bits of the 48 that an address has |
 //! | a slot's cell | the slot's offset in the area divided by the size of its slots |
 //! | a cell | the birth in the upper half, and the call site plus one in the lower half |
-//! | whether there is an object; whether it is old, and so dies only in a collection that looks at old ones | two bits for each slot |
+//! | whether there is an object; whether it is old, and so dies only in a collection that looks at old ones; whether its contents were looked for, and found | three bits for each slot |
 //!
 //! The ends of objects are told one by one, or all at once by [`Areas::settle`], when the VM knows which ones live on. It
 //! may tell by bits of its own, of which 64 are looked at together where slots are of the size that one bit stands for.
@@ -85,6 +85,16 @@ impl Areas<'_> {
         // SAFETY: null, or an area of an arena, which is unmapped only while the world is paused.
         let Some(area) = (unsafe { self.next.load(Ordering::Acquire).as_ref() }) else { return false };
         area.settle(all, now, judge, &mut gone);
+        self.next = &area.next;
+        true
+    }
+
+    /// Visits each object of the next area, which must all stay as they are. Those that are old, and of which the visit has
+    /// said `true`, are never visited by this again. `false`: there is no more area.
+    pub fn look(&mut self, now: u32, visit: &mut dyn FnMut(usize, Removed) -> bool) -> bool {
+        // SAFETY: as in `settle`.
+        let Some(area) = (unsafe { self.next.load(Ordering::Acquire).as_ref() }) else { return false };
+        area.look(now, visit);
         self.next = &area.next;
         true
     }

@@ -185,6 +185,26 @@ impl Samples {
         }
     }
 
+    /// Puts a block down to another site, if it is one of `from`: as if that had allocated it. `false`: no block is known
+    /// there. The world is paused.
+    pub fn give(&self, address: usize, from: u32, to: u32, now: u32) -> bool {
+        if !self.filter.may_hold(address) {
+            return false;
+        }
+        let Some(mut blocks) = self.blocks.lock_in_time() else { return false };
+        let Some(sample) = blocks.get(address) else { return false };
+        if sample.site != from {
+            return true;
+        }
+        let given = Sample { site: to, ..sample };
+        let (Some(from), Some(to)) = (self.site(from), self.site_for_writing(to)) else { return false };
+        if blocks.put(address, given, self.max_bytes.load(Ordering::Relaxed)).is_some() {
+            let young = (sample.age(now) == 0).then_some(now);
+            from.give(to, &sample.share(), sample.mark == self.marks(), young);
+        }
+        true
+    }
+
     /// The sums of a call site; `None` if it never had a sampled block.
     pub fn site(&self, id: u32) -> Option<&Estimate> {
         let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?.load(Ordering::Acquire);
@@ -363,6 +383,30 @@ mod tests {
         assert!(!samples.filter.may_hold(0x7000));
         assert_eq!(samples.take(0x1000), Some(sample(1)));
         assert!(!samples.filter.may_hold(0x1000));
+    }
+
+    #[test]
+    fn what_is_given_is_counted_as_if_the_other_site_had_allocated_it() {
+        let (samples, twin) = (samples(), samples());
+        let of = |site: u32, birth: u32| Sample { site, birth, ..sample(100 + u64::from(birth)) };
+        for (address, birth) in [(0x1000, 1), (0x2000, 3), (0x3000, 3)] {
+            for (samples, site) in [(&samples, 5), (&twin, 9)] {
+                assert_eq!(samples.put(address, of(site, birth)), Put::New);
+                samples.count_birth(&of(site, birth), None);
+            }
+        }
+        assert!(!samples.give(0x4000, 5, 9, 3));
+        // Of another site, so it stays.
+        assert!(samples.give(0x1000, 4, 9, 3));
+        assert_eq!(samples.site(9).map(|site| site.figures()), None);
+        // In the order of their birth, as the twin has them.
+        [0x1000, 0x2000, 0x3000].into_iter().for_each(|address| assert!(samples.give(address, 5, 9, 3)));
+        let [given, expected] = [&samples, &twin]
+            .map(|samples| samples.site(9).map(|site| (site.figures(), site.young(3))).expect("a site"));
+        assert_eq!(given, expected);
+        assert_eq!(samples.totals.figures(), twin.totals.figures());
+        assert!(samples.site(5).is_none());
+        assert_eq!((samples.take(0x1000), samples.take(0x2000)), (Some(of(9, 1)), Some(of(9, 3))));
     }
 
     #[test]

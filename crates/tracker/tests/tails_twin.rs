@@ -384,6 +384,33 @@ fn old_blocks_move_in_time() {
 }
 
 #[test]
+fn a_record_that_is_rewritten_says_what_it_said_but_for_its_site() {
+    static TAILS: Tails = Tails::new();
+    TAILS.begin(0);
+    // SAFETY: blocks of this test.
+    unsafe {
+        // The second has so many bytes to spare that a record has no room for such a site.
+        let sizes = [40, 64];
+        let [first, second] = sizes.map(|size| libc::malloc(size + EXTRA).expose_provenance());
+        let put = |address: usize, size: usize, site| {
+            TAILS.make_room(address)
+                && TAILS.put_at_once(address, &Block { site, size: size as u64, generation: 5 })
+        };
+        assert!(put(first, 40, 2) && put(second, 40, 2));
+        assert!(TAILS.rewrite(first, &Block { site: 300_000, size: 40, generation: 5 }));
+        assert!(!TAILS.rewrite(second, &Block { site: 0xF_8000, size: 40, generation: 5 }));
+        let known = [first, second]
+            .map(|address| TAILS.get(address, 9).map(|block| (block.site, block.size, block.age)));
+        assert_eq!(known, [Some((300_000, 40, 4)), Some((2, 40, 4))]);
+        let Found::Whole(taken) = TAILS.take(first, 9) else { panic!() };
+        assert_eq!((taken.site, taken.size, taken.age), (300_000, 40, 4));
+        assert_eq!((TAILS.get(first, 9), TAILS.damaged()), (None, 0));
+        libc::free(pointer(first));
+        libc::free(pointer(second));
+    }
+}
+
+#[test]
 fn records_that_nobody_may_read_count_as_damaged() {
     static TAILS: Tails = Tails::new();
     TAILS.begin(0);

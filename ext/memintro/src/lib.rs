@@ -8,6 +8,7 @@ mod account;
 #[cfg(target_os = "linux")]
 mod built_for;
 mod callers;
+mod contents;
 mod copy;
 mod heap;
 mod heap_dump;

@@ -286,14 +286,14 @@ fn moved(vm: &Functions) {
 /// such as that of `ObjectSpace.trace_object_allocations`, whose record takes memory and so starts collections. The slot
 /// of such an object is given back with its page of the heap, while the object still counts as live.
 #[derive(Default)]
-struct Memory {
+pub(crate) struct Memory {
     page: usize,
     is_gone: bool,
 }
 
 impl Memory {
     /// The kernel is asked once for each page.
-    fn is_gone(&mut self, slot: usize) -> bool {
+    pub(crate) fn is_gone(&mut self, slot: usize) -> bool {
         // A divisor of all sizes that there are.
         let page = slot & !4095;
         if page != self.page {

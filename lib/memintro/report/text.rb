@@ -191,10 +191,10 @@ module Memintro
          "or run the program from its start with: memintro run -- CMD"]
       end
 
-      # What is moved out of Ruby's transient heap, up to 3.2, is the collector's.
-      MOVED = "(gc) has the contents of arrays, hashes, structs and objects that outlived a collection, too: Ruby " \
-              "before 3.3 moves them then. Their lines have them as live objects with --objects; `memintro holders` " \
-              "says who holds them."
+      # What is moved out of Ruby's transient heap, up to 3.2, is the collector's where the object is not tracked.
+      MOVED = "(gc) has the contents of arrays, hashes, structs and objects that outlived a collection, if no line " \
+              "is known that made them: Ruby before 3.3 moves them then. With --objects, their lines have them; " \
+              "`memintro holders` says who holds them."
       private_constant :MOVED
 
       # Whether the collector has a tenth of what is live, on a Ruby that moves.

@@ -29,6 +29,8 @@ pub(super) struct Area {
     present: [AtomicU64; WORDS],
     /// A bit for each cell: whether its object is known to be old. It is clear where there is none.
     old: [AtomicU64; WORDS],
+    /// A bit for each cell: whether its object is old and need not be looked at again ([`super::Areas::look`]).
+    done: [AtomicU64; WORDS],
     pub(super) cells: [AtomicU64; MOST_CELLS],
 }
 
@@ -174,8 +176,8 @@ impl Area {
         // Objects that die together were often made together: they are counted at once.
         let (mut alike, mut count) = (0, 0);
         let (mut page, mut end) = (None, 0);
-        let words = self.present.iter().zip(&self.old).zip(self.cells.chunks(WORD_BITS)).enumerate();
-        for (number, ((present, old), cells)) in words {
+        let bits = self.present.iter().zip(&self.old).zip(&self.done);
+        for (number, (((present, old), done), cells)) in bits.zip(self.cells.chunks(WORD_BITS)).enumerate() {
             let (there, aged) = (present.load(Ordering::Relaxed), old.load(Ordering::Relaxed));
             let asked = if all { there } else { there & !aged };
             let (mut left, mut dead, mut grown) = (asked, 0, 0);
@@ -215,7 +217,9 @@ impl Area {
                 left &= !span;
             }
             present.store(there & !dead, Ordering::Relaxed);
-            old.store(aged & !asked | grown, Ordering::Relaxed);
+            let aged = aged & !asked | grown;
+            old.store(aged, Ordering::Relaxed);
+            done.store(done.load(Ordering::Relaxed) & aged, Ordering::Relaxed);
             while dead != 0 {
                 let Some(cell) = cells.get(dead.trailing_zeros() as usize) else { break };
                 dead &= dead.wrapping_sub(1);
@@ -263,11 +267,33 @@ impl Area {
     /// Takes the object out of a cell. `false`: there is none.
     #[inline]
     pub(super) fn take(&self, index: usize) -> bool {
-        let Some((present, old, bit)) = self.bits(index) else { return false };
+        let (Some((present, old, bit)), Some(done)) = (self.bits(index), self.done.get(index / WORD_BITS))
+        else {
+            return false;
+        };
         let there = present.load(Ordering::Relaxed);
         present.store(there & !bit, Ordering::Relaxed);
         old.store(old.load(Ordering::Relaxed) & !bit, Ordering::Relaxed);
+        done.store(done.load(Ordering::Relaxed) & !bit, Ordering::Relaxed);
         there & bit != 0
+    }
+
+    /// See [`super::Areas::look`].
+    pub(super) fn look(&self, now: u32, is_done: &mut dyn FnMut(usize, Removed) -> bool) {
+        let (size, first) = self.grid();
+        let bits = self.present.iter().zip(&self.old).zip(&self.done);
+        for (number, (((present, old), done), cells)) in bits.zip(self.cells.chunks(WORD_BITS)).enumerate() {
+            let before = done.load(Ordering::Relaxed);
+            let (mut left, mut found) = (present.load(Ordering::Relaxed) & !before, 0);
+            while left != 0 {
+                let bit = left.trailing_zeros() as usize;
+                left &= left.wrapping_sub(1);
+                let Some(cell) = cells.get(bit) else { break };
+                let object = self.removed(cell.load(Ordering::Relaxed), now);
+                found |= u64::from(is_done(slot_of(first, size, number, bit), object)) << bit;
+            }
+            done.store(before | found & old.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     /// Number, slot and cell of each object.

@@ -267,3 +267,53 @@ fn a_budget_is_kept_and_a_clear_gives_everything_back() {
     assert_eq!(objects.insert(1 << 40, block, 0, |_| {}), Inserted::New);
     objects.clear();
 }
+
+/// What is old when a look finds its contents is left out from then on, until it dies or moves; a twin keeps the same in sets.
+#[test]
+fn a_look_leaves_out_what_is_old_and_done() {
+    use std::collections::HashSet;
+
+    let objects = objects(16 << 20);
+    let slots: Vec<usize> = (0..3_000)
+        .map(|index| 0x7000_0000_0000 + index * 40 / 65_520 * 65_536 + index * 40 % 65_520)
+        .collect();
+    let put = |slot: usize| {
+        let _ = objects.insert(slot, Block { site: 7, size: 40, generation: 1 }, 9, |_| {});
+    };
+    slots.iter().for_each(|slot| put(*slot));
+    let look = |is_done: &dyn Fn(usize) -> bool| {
+        let (mut seen, mut areas) = (HashSet::new(), objects.areas());
+        while areas.look(9, &mut |slot, object| {
+            assert_eq!(object, Removed { site: 7, size: 40, age: 8 });
+            assert!(seen.insert(slot));
+            is_done(slot)
+        }) {}
+        seen
+    };
+    let all: HashSet<usize> = slots.iter().copied().collect();
+    let is_third = |slot: &usize| (slot / 8).is_multiple_of(3);
+    let settle = |all: bool, verdict: &dyn Fn(usize) -> Verdict| {
+        let mut judge = Asking { verdict: |slot| verdict(slot), asked: Vec::new(), pages: None };
+        let mut areas = objects.areas();
+        while areas.settle(all, 9, &mut judge, |_, _| {}) {}
+    };
+    // Young ones are looked at each time, whatever was said.
+    assert_eq!((look(&|_| true), look(&|_| true)), (all.clone(), all.clone()));
+    settle(false, &|_| Verdict::Old);
+    assert_eq!(look(&|slot| is_third(&slot)), all);
+    let rest: HashSet<usize> = all.iter().copied().filter(|slot| !is_third(slot)).collect();
+    assert_eq!(look(&|_| false), rest);
+    // One that is freed, and whose slot has another one; one that dies in a marking; one that is no longer old.
+    let mut done = slots.iter().copied().filter(is_third);
+    let [freed, dead, young] = [(); 3].map(|()| done.next().expect("a slot"));
+    assert!(objects.remove(freed, 9).is_some());
+    settle(true, &|slot| match slot {
+        slot if slot == dead => Verdict::Dead,
+        slot if slot == young => Verdict::Young,
+        _ => Verdict::Old,
+    });
+    [freed, dead].into_iter().for_each(put);
+    settle(false, &|_| Verdict::Old);
+    let again: HashSet<usize> = rest.iter().copied().chain([freed, dead, young]).collect();
+    assert_eq!(look(&|_| false), again);
+}

@@ -1,11 +1,13 @@
-//! What others than a block's owner do with records, while the world is paused: list them, and move them to a table. Meanwhile
-//! an owner may claim its block ([`Tails::claim`]): it is whose clearing of the byte succeeds.
+//! What others than a block's owner do with records, while the world is paused: list them, change their site, and move them to a
+//! table. Meanwhile an owner may claim its block ([`Tails::claim`]): it is whose clearing of the byte succeeds.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::usable_by;
-use super::{GENERATIONS, HALF_SHIFT, LEAF_SHIFT, Leaf, Tails, UNIT_SHIFT, UNITS, decode};
+use super::{
+    GENERATIONS, HALF_SHIFT, LEAF_SHIFT, Leaf, Tails, UNIT_SHIFT, UNITS, decode, encode, tail, usable,
+};
 use crate::mmap;
 use crate::table::{Block, Inserted, Removed, Table};
 
@@ -73,6 +75,28 @@ impl Tails {
         }
         self.reach(0, 0);
         self.looked.store(now, Ordering::Relaxed);
+        true
+    }
+
+    /// What the record of a block says; `None`: it has none, or a damaged one.
+    ///
+    /// # Safety
+    /// Whoever owns the block keeps it until the world goes on, and so may be read.
+    pub unsafe fn get(&self, address: usize, now: u32) -> Option<Removed> {
+        // SAFETY: the caller's promise.
+        self.has(address).then(|| unsafe { self.whole(address, now) })?.map(|whole| whole.removed)
+    }
+
+    /// Has the record of a block say this from here on. `false`: that has no room in it, and nothing was done.
+    ///
+    /// # Safety
+    /// The block has a whole record, the world is paused, and whoever owns the block keeps it until that goes on.
+    pub unsafe fn rewrite(&self, address: usize, block: &Block) -> bool {
+        // SAFETY: the caller's promise.
+        let Some(usable) = (unsafe { usable(address) }) else { return false };
+        let Some(record) = encode(address, usable, block, self.salt()) else { return false };
+        // SAFETY: where its record is.
+        unsafe { *tail(address, usable) = record };
         true
     }
 

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use memintro_abi::{HookApi, Mode, OwnRange};
 
 use crate::copy::{self, Copy, Life, Outcome, Shared};
-use crate::hook_link;
+use crate::{contents, hook_link};
 
 pub(crate) use objects::{HeapPage, heap_pages};
 use shared::SharedPages;
@@ -119,7 +119,7 @@ pub(crate) fn prepare(wants_shared: bool) -> std::io::Result<Prepared> {
 /// Makes the copy. The caller holds the GVL, or promises that no page of Ruby's heap is given.
 pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage], prepared: Prepared) -> std::io::Result<Counting> {
     let Prepared { shared, pages: shared_pages } = prepared;
-    let hook = hook_link::found();
+    let hook = if pages.is_empty() { hook_link::found() } else { contents::settled() };
     let own = own_ranges(hook);
     let own_code = hook_link::path().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
     let maps = File::open("/proc/self/smaps")?;

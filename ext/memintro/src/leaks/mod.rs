@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 use memintro_abi::{HookApi, Mode, Status};
 
 use crate::account::{HeapPage, own_ranges};
+use crate::contents;
 use crate::copy::{self, Copy, Life, Shared};
-use crate::hook_link;
 
 pub(crate) use held::Held;
 use own_data::OwnData;
@@ -85,7 +85,7 @@ pub(crate) fn begin(
     earlier: Option<&Scan>,
 ) -> Result<Scan, Refused> {
     let shared = Shared::map(ROOM)?;
-    let hook = hook_link::found();
+    let hook = contents::settled();
     let own = own_ranges(hook);
     let maps = File::open("/proc/self/smaps")?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(wanted.seconds) + 1);

@@ -26,6 +26,7 @@ use memintro_analysis::leaks::unused::{
 use super::memory::{Kind, Words};
 use crate::account::HeapPage;
 use crate::account::frozen::{Region, read};
+use crate::contents::TRANSIENT;
 use crate::heap::Vm;
 
 /// Kinds of roots, as lines and the Ruby side have them.
@@ -57,8 +58,6 @@ const T_IMEMO: usize = 0x1a;
 const T_ZOMBIE: usize = 0x1d;
 /// Where an object of a C extension, or of Ruby's own code, has the type of its data.
 const TYPE_OF_DATA: usize = 16;
-/// Types whose values may be in Ruby's own short-lived memory: objects, arrays, hashes, structs.
-const TRANSIENT: [usize; 4] = [0x01, 0x07, 0x08, 0x09];
 /// Zeroed data of a module directly behind its file; what is larger is more likely somebody else's.
 const LARGEST_DATA: usize = 1 << 20;
 

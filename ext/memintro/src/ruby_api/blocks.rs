@@ -10,7 +10,7 @@ use memintro_abi::{BlockRecord, SITE_ALONE};
 use memintro_analysis::sites::Aged;
 
 use super::native::{check, visit};
-use crate::hook_link;
+use crate::contents;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("live_by_site", function!(live_by_site, 1))?;
@@ -39,7 +39,7 @@ pub(super) fn sums(ruby: &Ruby, min_age: u32) -> Result<Vec<Sum>, Error> {
         }
     }
     let mut sums: Vec<Sum> = Vec::new();
-    let Some(api) = hook_link::found() else { return Ok(sums) };
+    let Some(api) = contents::settled() else { return Ok(sums) };
     // SAFETY: the callback fits the record, the context outlives the visit.
     let status = unsafe { (api.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
     check(ruby, status)?;
@@ -120,7 +120,7 @@ impl Sum {
 fn blocks(ruby: &Ruby, site: u32, is_stack: bool) -> Result<RArray, Error> {
     let site = if is_stack { site | SITE_ALONE } else { site };
     let array = ruby.ary_new();
-    let Some(api) = hook_link::found() else { return Ok(array) };
+    let Some(api) = contents::settled() else { return Ok(array) };
     // SAFETY: the callback fits the record, the context outlives the visit.
     let records =
         visit::<BlockRecord>(ruby, |context, push| unsafe { (api.blocks)(site, 0, context, push) })?;

@@ -19,7 +19,7 @@ use super::ractor_safe::ractor_safe;
 use super::request;
 use super::without_gvl::without_gvl;
 use crate::callers::Callers;
-use crate::{callers, hook_link, objects, symbols, vm};
+use crate::{callers, contents, hook_link, objects, symbols, vm};
 
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
 
@@ -148,7 +148,7 @@ fn untracked_leave() -> u32 {
 }
 
 fn mark(ruby: &Ruby) -> Result<(), Error> {
-    hook_link::found().map_or(Ok(()), |api| check(ruby, (api.mark)()))
+    contents::settled().map_or(Ok(()), |api| check(ruby, (api.mark)()))
 }
 
 fn clear(ruby: &Ruby) -> Result<(), Error> {
@@ -158,7 +158,7 @@ fn clear(ruby: &Ruby) -> Result<(), Error> {
 
 fn reset(ruby: &Ruby) -> Result<(), Error> {
     request::figures_begin_anew();
-    hook_link::found().map_or(Ok(()), |api| check(ruby, (api.reset)()))
+    contents::settled().map_or(Ok(()), |api| check(ruby, (api.reset)()))
 }
 
 fn totals(ruby: &Ruby) -> Result<RArray, Error> {
@@ -284,7 +284,7 @@ fn site_records(ruby: &Ruby) -> Result<Vec<SiteRecord>, Error> {
 
 /// The same, one by one, while no figure changes.
 pub(super) fn visit_sites(ruby: &Ruby, each: impl FnMut(&SiteRecord)) -> Result<(), Error> {
-    let Some(api) = hook_link::found() else { return Ok(()) };
+    let Some(api) = contents::settled() else { return Ok(()) };
     // SAFETY: the callback fits the record, the context outlives the visit.
     check(ruby, visit_each(|context, call| unsafe { (api.sites)(context, call) }, each))
 }
@@ -468,6 +468,7 @@ fn c_path(ruby: &Ruby, path: RString) -> Result<CString, Error> {
 fn dump(ruby: &Ruby, path: RString) -> Result<(), Error> {
     let path = c_path(ruby, path)?;
     let api = hook(ruby)?;
+    contents::settle(api);
     // SAFETY: a terminated path.
     check(ruby, unsafe { (api.dump)(path.as_ptr()) })
 }

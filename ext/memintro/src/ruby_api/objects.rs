@@ -15,7 +15,9 @@ use super::names;
 use super::native::check;
 use crate::heap::watched::Wanted;
 use crate::objects::{Objects, Refusal};
-use crate::{heap, hook_link, mark_bits, marked_objects, measure, object_events, objects, sampled_objects};
+use crate::{
+    contents, heap, hook_link, mark_bits, marked_objects, measure, object_events, objects, sampled_objects,
+};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("track_objects", function!(track_objects, 1))?;
@@ -50,6 +52,8 @@ fn track_objects(ruby: &Ruby, wanted: Value) -> Result<Option<bool>, Error> {
         None if wanted.to_bool() => Objects::All,
         None => Objects::None,
     };
+    // Those that were tracked until now are forgotten.
+    contents::settled();
     match objects::track(ruby, objects) {
         Ok(status) => check(ruby, status).map(|()| Some(wanted.to_bool())),
         Err(Refusal::Missing) => Ok(None),

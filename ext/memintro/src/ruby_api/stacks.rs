@@ -8,7 +8,7 @@ use memintro_abi::{HookApi, SiteRecord, StackFrame, Status};
 use super::names;
 use super::native::{Paths, check, site_row, visit_each};
 use crate::callers::Callers;
-use crate::hook_link;
+use crate::{contents, hook_link};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("stacks", function!(stacks, 0))?;
@@ -29,7 +29,7 @@ pub(super) fn stack_depth() -> u64 {
 /// there is none: of pseudo-sites, native callers, and lines alone.
 fn stacks(ruby: &Ruby) -> Result<RArray, Error> {
     let array = ruby.ary_new();
-    let Some(api) = hook_link::found() else { return Ok(array) };
+    let Some(api) = contents::settled() else { return Ok(array) };
     let records = records(ruby, api)?;
     let mut paths = Paths::new(ruby);
     let mut frames = Frames { api, list: ruby.ary_new(), places: HashMap::new() };

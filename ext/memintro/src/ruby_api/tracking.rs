@@ -8,7 +8,7 @@ use super::trial::{self, Trial};
 use super::without_gvl::without_gvl;
 use super::{errors, request, tracking_hold};
 use crate::process::mappings;
-use crate::{callers, hook_link, objects};
+use crate::{callers, contents, objects};
 
 /// Live blocks that a stop moves in about 10 ms, with the GVL. With more, other Ruby threads run meanwhile; they cannot start or stop.
 const MANY: u64 = 1 << 17;
@@ -88,7 +88,7 @@ pub(super) fn begin_tracking(ruby: &Ruby, api: &HookApi, options: &StartOptions)
 }
 
 fn stop(ruby: &Ruby) -> Result<bool, Error> {
-    let Some(api) = hook_link::found() else { return Ok(false) };
+    let Some(api) = contents::settled() else { return Ok(false) };
     objects::stop();
     tracking_hold::let_be();
     end_tracking(ruby, api)
