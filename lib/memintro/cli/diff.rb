@@ -18,8 +18,8 @@ module Memintro
         whatever the order. With three or more files: what grew over all of them, how fast, and how surely. With a
         CMD: what grew from before its first line to its end. With the PID or NAME of a process that listens
         (memintro ps): what grew in 30 s, or in --for SECONDS. Garbage is collected before both snapshots; --no-gc
-        leaves that out. What a busy process makes while it is looked at is left out up to Ruby 3.2; from 3.3 on it
-        is not told apart, and counts. With several PIDs or with --workers, each process has its own diff.
+        leaves that out. Only objects that outlived a collection count, so what a busy process makes while it is
+        looked at is left out. With several PIDs or with --workers, each process has its own diff.
       TEXT
       # See Inspection.
       FORMATS = %w[text json html].freeze

@@ -29,7 +29,8 @@ module Memintro
     private_constant :MANY_OBJECTS, :PATIENCE_SECONDS, :HARMLESS, :NAP_SECONDS
 
     # @param parts [Array<Symbol>] of {PARTS}; with `:old` types and classes have old objects only,
-    #   with `:outlived` types, classes and internals those that have outlived a collection
+    #   with `:outlived` types, classes, iseqs and internals those that have outlived a collection. Unless
+    #   {.tells_outlived?}, garbage is collected, and the whole walk is one step
     # @param counters [Hash{Symbol => Integer}] what `GC.stat` said: it says so again when the last page has been seen
     # @return [Native::HeapSurvey] after the whole walk
     # @raise [RactorError, BusyError, UnknownRubyError]
@@ -39,6 +40,7 @@ module Memintro
       loop do
         wait_for_collector(deadline)
         MainRactor.alone
+        break survey.collect(counters) if parts.include?(:outlived) && !tells_outlived?
         break if survey.step(counters)
 
         Thread.pass
@@ -46,6 +48,11 @@ module Memintro
       found = survey
     ensure
       survey&.clear unless found
+    end
+
+    # @return [Boolean] whether a walk knows which objects have outlived a collection, whenever that was
+    def self.tells_outlived?
+      Native::HeapSurvey.tells_outlived?
     end
 
     # Does not wait for long: an idle program never finishes what it has begun.

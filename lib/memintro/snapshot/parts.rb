@@ -74,14 +74,19 @@ module Memintro
       #
       # @param wanted [Array<Symbol>] see {check}
       # @param strict [Boolean] see {take}
-      # @param settles [Boolean] collect garbage first, and count only objects that outlived one, where Ruby tells
+      # @param settles [Boolean] collect garbage first, and count only objects that outlived one
       # @return [Native::Text]
       def self.json(wanted, strict:, settles: false)
-        GC.start if settles
+        # The rest follows at once, without the garbage of a busy process.
+        early = { missing: {}, gc: GC.stat }
+        survey = survey_heap(wanted, early, strict, :outlived) if settles && !HeapSurvey.tells_outlived?
+        GC.start if settles && !survey
         data = light(wanted, strict)
+        data.merge!(gc: early[:gc]) if survey
+        data[:missing].merge!(early[:missing])
         totals, process = CallSites.head
         sites = Native::Sites.take(most_sites(wanted), Memintro.default_figure, nil)
-        survey = survey_heap(wanted, data, strict, (:outlived if settles)) || Native::HeapSurvey.new([], [])
+        survey ||= survey_heap(wanted, data, strict, (:outlived if settles)) || Native::HeapSurvey.new([], [])
         head = { memintro_snapshot: LAYOUT, version: CallSites::LAYOUT,
                  **data, time: time(data[:time]).strftime("%FT%T.%3NZ"), process: process.merge!(identity),
                  totals: totals.to_h, call_sites_left_out: sites.left_out }

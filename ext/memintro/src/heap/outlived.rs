@@ -1,9 +1,10 @@
 //! Which objects have outlived a collection: those whose age is not zero, and those without write barriers, which have none. Up
-//! to Ruby 3.2, the age is in the slot. Later Rubies keep it elsewhere until an object is old, and do not tell it.
+//! to Ruby 3.2, the age is in the slot. Later Rubies keep it elsewhere until an object is old, and do not tell it: there a walk
+//! that wants these objects is made at once behind a collection.
 //!
 //! | function | 3.1 | 3.3 | 3.4 | without it |
 //! |---|---|---|---|---|
-//! | `rb_obj_gc_flags` | yes | not looked up | not looked up | all objects count as such |
+//! | `rb_obj_gc_flags` | yes | not looked up | not looked up | a walk behind a collection |
 //!
 //! Known from the symbols of Debian's libruby3.1 (3.1.2).
 

@@ -32,7 +32,8 @@ pub(crate) struct Wanted {
     pub(crate) iseqs: bool,
     pub(crate) internals: bool,
     pub(crate) occupancy: bool,
-    /// Count only objects that have outlived a collection among types, classes and internals, where Ruby tells it.
+    /// Count only objects that have outlived a collection among types, classes, iseqs and internals, where Ruby tells it
+    /// ([`tells_outlived`]).
     pub(crate) outlived: bool,
     /// Of types and classes only old objects, which have outlived some collections: garbage that was not collected
     /// yet is mostly young.
@@ -107,6 +108,11 @@ impl Owners {
 fn is_own_class(name: &[u8]) -> bool {
     let name = name.strip_prefix(b"(anonymous class < ").unwrap_or(name);
     name.strip_prefix(b"Memintro").is_some_and(|rest| matches!(rest, [] | [b')'] | [b':', b':', ..]))
+}
+
+/// Whether Ruby tells which objects have outlived a collection.
+pub(crate) fn tells_outlived() -> bool {
+    Outlived::new().is_some()
 }
 
 /// The walk, and its counts so far.
@@ -266,7 +272,11 @@ impl HeapSurvey {
 
     fn see_iseqs(&mut self, vm: &Functions, page: Page) {
         let mut buffer = std::mem::take(&mut self.buffer);
+        let outlived = self.outlived;
         iseqs::on_page(page, &mut buffer, |slot| {
+            if !outlived.is_none_or(|outlived| outlived.has(slot)) {
+                return;
+            }
             let path = iseqs::text(vm.iseq_path, slot, &mut self.texts);
             if self.is_own_path(path) {
                 return;

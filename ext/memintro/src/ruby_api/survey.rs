@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::mem;
 use std::time::Duration;
 
+use magnus::rb_sys::protect;
 use magnus::{Error, RArray, RHash, RModule, Ruby, Symbol, Value, function, method, prelude::*};
 use memintro_analysis::heap::{Heap, Place, Row};
 
@@ -13,7 +14,8 @@ use super::slices::yield_rows;
 use super::without_gvl::without_gvl;
 use super::{names, occupancy};
 use crate::heap::leaves_marking;
-use crate::heap::survey::{Files, HeapSurvey as Walk, Wanted};
+use crate::heap::survey::{Files, HeapSurvey as Walk, Wanted, tells_outlived};
+use crate::lookup::look_up;
 
 /// How long a step keeps other threads waiting, in addition to the time that Ruby needs to list its pages.
 const STEP: Duration = Duration::from_millis(4);
@@ -25,7 +27,9 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     class.define_singleton_method("new", function!(HeapSurvey::new, 2))?;
     class.define_singleton_method("check", function!(check, 1))?;
     class.define_singleton_method("leaves_marking?", function!(leaves_marking, 0))?;
+    class.define_singleton_method("tells_outlived?", function!(tells_outlived, 0))?;
     class.define_method("step", method!(HeapSurvey::step, 1))?;
+    class.define_method("collect", method!(HeapSurvey::collect, 1))?;
     class.define_method("rows", method!(HeapSurvey::rows, 1))?;
     class.define_method("iseq_totals", method!(HeapSurvey::iseq_totals, 0))?;
     class.define_method("pools", method!(HeapSurvey::pools, 0))?;
@@ -80,9 +84,27 @@ impl HeapSurvey {
     /// threads ran). The collector's counters at the instant of the last page go into the hash. `GC.stat` has filled
     /// the hash before, so this makes no object.
     fn step(ruby: &Ruby, this: &Self, counters: RHash) -> Result<bool, Error> {
-        let mut state = this.0.try_borrow_mut().map_err(|_| busy(ruby))?;
+        this.go_on(ruby, counters, STEP)
+    }
+
+    /// Collects garbage, and reads all pages behind it, without letting another thread run: what is there has outlived the
+    /// collection. For the rest see [`Self::step`].
+    fn collect(ruby: &Ruby, this: &Self, counters: RHash) -> Result<(), Error> {
+        // SAFETY: a function of this type in every Ruby that has it.
+        let collect = unsafe { look_up!(c"rb_gc_start", unsafe extern "C" fn() -> rb_sys::VALUE) };
+        if let Some(collect) = collect {
+            // Runs finalizers.
+            // SAFETY: called by a thread with the GVL, which holds no Ruby value outside of its stack.
+            protect(|| unsafe { collect() })?;
+        }
+        while !this.go_on(ruby, counters, Duration::MAX)? {}
+        Ok(())
+    }
+
+    fn go_on(&self, ruby: &Ruby, counters: RHash, time: Duration) -> Result<bool, Error> {
+        let mut state = self.0.try_borrow_mut().map_err(|_| busy(ruby))?;
         let State::Walking(walk) = &mut *state else { return Ok(true) };
-        match checked(ruby, walk.step(STEP)) {
+        match checked(ruby, walk.step(time)) {
             Ok(false) => Ok(false),
             Ok(true) => {
                 let gc = ruby.class_object().const_get::<_, RModule>("GC")?;
