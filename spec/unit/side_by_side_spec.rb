@@ -55,7 +55,8 @@ RSpec.describe SideBySide do
       expect(listed).to match(/chance\d_spec\.rb:4 # chance\d is late\n +it did not happen within 9 s/)
       expect(text).not_to match(/^Failed:/)
     end
-    expect(failed_once.scan(/UTC, failed once:\n  rspec \S+chance(\d)_spec\.rb:4 # chance\d is late$/)).to eq([["0"], ["1"]])
+    expect(failed_once.scan(/UTC, failed once:\n  rspec \S+chance(\d)_spec\.rb:4 # chance\d is late$/)).to eq([["0"],
+                                                                                                               ["1"]])
     expect(failed_once.scan(/^ +RuntimeError:\n +it did not happen within 9 s$/).size).to eq(2)
   end
 
