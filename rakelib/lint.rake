@@ -120,14 +120,14 @@ namespace :lint do
   task :words do
     words = ForbiddenWords.new(".")
     refuse("Forbidden words (see RULES.md)", words.wrong)
-    puts "#{words.size} files use no word that RULES.md forbids"
+    puts "#{words.files.size} files use no word that RULES.md forbids"
   end
 
   desc "No page is too long, no prose too wide, and no table cell too wordy"
   task :pages do
     pages = PageShape.new(".")
     refuse("Shape of pages (see RULES.md)", pages.wrong)
-    puts "#{pages.size} pages are short and narrow"
+    puts "#{pages.pages.size} pages are short and narrow"
   end
 
   desc "Ruby lints"

@@ -16,8 +16,10 @@ class PageShape
     @root = File.expand_path(root)
   end
 
-  # @return [Integer] number of pages
-  def size = pages.size
+  # @return [Array<String>] paths of the pages
+  def pages
+    @pages ||= Dir.glob(PAGES, base: @root).sort
+  end
 
   # @return [Array<String>] what is wrong, with file and line; empty: nothing
   def wrong
@@ -28,10 +30,6 @@ class PageShape
   end
 
   private
-
-  def pages
-    @pages ||= Dir.glob(PAGES, base: @root).sort
-  end
 
   def length(page, lines)
     most = MOST_LINES.find { |pattern, _| File.fnmatch?(pattern, page, File::FNM_PATHNAME) }&.last

@@ -57,8 +57,10 @@ class ForbiddenWords
     @glossary = read_glossary
   end
 
-  # @return [Integer] number of files that are searched
-  def size = files.size
+  # @return [Array<String>] paths of the files that are searched
+  def files
+    @files ||= Dir.glob(FILES, base: @root).sort.reject { |path| path.include?("/target/") }
+  end
 
   # @return [Array<String>] what is wrong, with file and line; empty: nothing
   def wrong
@@ -66,10 +68,6 @@ class ForbiddenWords
   end
 
   private
-
-  def files
-    @files ||= Dir.glob(FILES, base: @root).sort.reject { |path| path.include?("/target/") }
-  end
 
   # @return [Hash{String => Array<String>}] each forbidden word, and the words to use instead
   def read_glossary

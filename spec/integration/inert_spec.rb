@@ -211,7 +211,7 @@ RSpec.describe "require \"memintro\"" do
     "control" => "puts !Memintro::Control.listening?; Memintro.listen; Memintro::Control.stop",
     "diff" => "puts (Memintro.snapshot - Memintro.snapshot).is_a?(Memintro::Diff)",
     "error" => "puts Memintro::BusyError.new.message.size > 10", "get_process_mem" => "puts GetProcessMem.new.mb > 1",
-    "iseq_collector" => "puts ObjectSpace.memsize_of_all_iseq > 1", "mwrap" => "puts Mwrap.total_bytes_allocated >= 0",
+    "iseq_collector" => "puts ObjectSpace.memsize_of_all_iseq > 1", "mwrap" => "puts Mwrap.total_bytes_allocated.zero?",
     "mem_check" => "puts Memintro::MemCheck.config(binary_name: %q(a)).binary_name == %q(a)",
     # For programs in which these are loaded, as railtie is.
     "minitest" => nil, "rspec" => nil,

@@ -29,7 +29,7 @@ RSpec.describe ForbiddenWords do
   it "finds nothing wrong in the files of this checkout" do
     words = described_class.new(root)
     expect(words.wrong).to eq([])
-    expect(words.size).to be > 350
+    expect(words.files).to include("README.md", "crates/hook/src/stubs.rs", "ext/memintro/src/lib.rs")
   end
 
   { ["docs/heap.md", "RSS\n\nThe memory usage.\n"] => "docs/heap.md:3: \"memory usage\": say RSS",

@@ -15,7 +15,6 @@ RSpec.describe Native::Licenses do
   it "name each crate that the debug information of the compiled parts tells of, with a text" do
     crates = described_class.crates_in(parts)
     expect(crates).to include(/\Amagnus-/, /\Aratatui-/, /\Aserde_json-/, /\Agimli-/)
-    expect(crates.size).to be > 50
     expect(crates.reject { |crate| named(crate)&.texts&.any? }).to eq([])
   end
 

@@ -24,7 +24,7 @@ RSpec.describe "sig/" do
 
   it "declares methods that there are, with their keywords" do
     paths = declared.values.flat_map(&:keys).grep_v(/::_\w+#/)
-    expect(paths.size).to be > 350
+    expect(paths).to include("GetProcessMem#pid", "Memintro::CallSite#live_bytes")
     code = <<~RUBY
       require "json"
       puts JSON.generate(JSON.parse($stdin.read).to_h { |path|
@@ -54,7 +54,7 @@ RSpec.describe "sig/" do
     result = run_command(RbConfig.ruby, "-ryard", "-e", code, chdir: Subprocess::ROOT)
     skip "no YARD here" if result.stderr.include?("cannot load such file -- yard")
     documented = result.must_succeed.stdout.split.select { |path| declared.key?(path[/\A[\w:]+/]) }
-    expect(documented.size).to be > 350
+    expect(documented).to include("Memintro.doctor", "Memintro::CallSite#to_s")
     # rbs knows what is made by its `initialize`.
     missing = documented.map { |path| path.sub(/\.new\z/, "#initialize") } - declared.values.flat_map(&:keys)
     expect(missing.join(" ")).to eq("")
