@@ -179,7 +179,7 @@ fn explain(
     if !classes.are_known() {
         notes.push("names of classes were not found, so objects are called by their types".to_owned());
     }
-    notes.push("nobody collects garbage in a core file: what garbage owns counts as held".to_owned());
+    notes.push("garbage in a core file is not collected: what it owns counts as held".to_owned());
     if own.is_some_and(<[_]>::is_empty) {
         notes.push("memintro's own memory was not found, so addresses in it hold blocks".to_owned());
     }

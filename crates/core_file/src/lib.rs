@@ -73,7 +73,7 @@ fn search(bytes: &[u8], path: Option<&Path>, wanted: Wanted<'_>) -> Result<Strin
             let followed = followed::add(&image, path, programs, &mut malloc.nodes);
             (malloc, followed)
         }
-        (Ok(malloc), None) => (malloc, Err("nobody asked for them".to_owned())),
+        (Ok(malloc), None) => (malloc, Err("they were not asked for".to_owned())),
         (Err(why), Some((path, programs))) if followed::hook(&image).is_some() => {
             let (nodes, followed) = followed::alone(&image, path, programs).map_err(|why_not| {
                 format!("{why}. Nor are the blocks known that memintro tracked: {why_not}")

@@ -164,12 +164,12 @@ module Memintro
 
       def called(name)
         found = all.select { |listener| listener.names.include?(name) }
-        raise ControlError, nobody(name) if found.empty?
+        raise ControlError, unknown(name) if found.empty?
 
         found
       end
 
-      def nobody(word)
+      def unknown(word)
         return "no process listens; #{Diagnosis.how}" if all.empty?
 
         "no process that listens is called #{word.inspect}; there #{all.size == 1 ? 'is' : 'are'} " \

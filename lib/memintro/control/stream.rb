@@ -16,7 +16,7 @@ module Memintro
         # @param owner [Integer, nil]
         def initialize(owner = nil)
           @owner = owner
-          super("nobody listens")
+          super("no process listens")
         end
       end
 
