@@ -16,7 +16,7 @@ const HIGHEST: u64 = 1 << 47;
 const MOST_SEGMENTS: usize = 1 << 20;
 /// Before the registers of a thread in its note; the same on all machines of 64 bits.
 const REGISTERS_AT: usize = 112;
-/// Of the thread's number there.
+/// Where the thread's number is there.
 const NUMBER_AT: usize = 32;
 /// More files than a process maps.
 const MOST_FILES: u64 = 1 << 20;

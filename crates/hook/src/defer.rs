@@ -118,7 +118,7 @@ pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize,
 #[cold]
 #[inline(never)]
 fn is_open_again(own: &ThreadState) -> bool {
-    /// Of some milliseconds each.
+    /// Number of waits, of some milliseconds each.
     const WAITS: u32 = 20;
     if own.forks.get() > 0 || THREADS.is_pauser(own) {
         return false;

@@ -152,7 +152,7 @@ impl Numbers {
         found
     }
 
-    /// Of all, if each is known; never 0.
+    /// The hash of all frames, if each is known; never 0.
     fn hash(&self) -> Option<u64> {
         (self.to_ask == 0 && self.count != 0).then_some((self.hash ^ (self.hash >> 29)) | 1)
     }

@@ -317,7 +317,7 @@ impl Unwinder {
     }
 }
 
-/// Of a process that has ended.
+/// Memory of a process that has ended.
 struct Nothing;
 
 impl Loaded for Nothing {

@@ -66,7 +66,7 @@ impl Row {
         Self { at, base: 0, saved: 0, kinds: NOTHING }
     }
 
-    /// Of a rule. The return address lies below the canonical frame address in each function of x86-64.
+    /// The row of a rule. The return address lies below the canonical frame address in each function of x86-64.
     fn of(at: u32, rule: Option<&Rule>) -> Self {
         let Some(rule) = rule.filter(|rule| rule.return_address == -8) else { return Self::nothing(at) };
         let (base, offset) = match rule.base {

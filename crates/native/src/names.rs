@@ -73,7 +73,7 @@ impl Names {
         places.iter().map(name).collect()
     }
 
-    /// Of places in one module.
+    /// Finds the names of places in one module.
     fn learn(&mut self, places: &[Place], modules: &Modules) {
         let Some(identity) = places.first().and_then(|place| modules.identity(place.module)) else { return };
         let wanted = |place: &Place| Wanted {

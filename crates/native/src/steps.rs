@@ -12,7 +12,7 @@ const PLACES: usize = 1 << 12;
 /// Bits of the two distances of a row.
 const DISTANCE_BITS: u32 = 28;
 const DISTANCES: std::ops::Range<i32> = -(1 << (DISTANCE_BITS - 1))..1 << (DISTANCE_BITS - 1);
-/// Of the second word: an entry is there.
+/// A bit of the second word: an entry is there.
 const IS_THERE: u64 = 1 << 7;
 
 /// What is to be done at an address.

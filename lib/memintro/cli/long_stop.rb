@@ -33,7 +33,7 @@ module Memintro
         $stderr.puts("memintro: process #{pid} has #{Units.count(count)} mappings (each fiber and thread has two): " \
                      "it will stand still for about #{format('%.1f', seconds)} s#{" in #{copies} parts" if copies > 1}")
       rescue SystemCallError
-        nil # Of somebody else's process, it is not told.
+        nil # unknown for a process of another user
       end
     end
   end

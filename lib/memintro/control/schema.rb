@@ -88,7 +88,7 @@ module Memintro
         "frees" => COUNT, "live_blocks" => SIGNED, "missed_frees?" => COUNT, "tracker_bytes?" => COUNT,
         "dropped?" => COUNT, "estimated?" => FLAG, **estimates(ESTIMATED)
       }.freeze
-      # Of a call site in a live view.
+      # Figures of a call site in a live view.
       VITAL = %w[live_bytes growth live_blocks allocations].freeze
       VITAL_SITE = { "name" => PATH, **VITAL.to_h { |name| [name, SIGNED] }, "estimated?" => FLAG,
                      "old_bytes?" => SIGNED, **CallSite::OBJECT_FIGURES.to_h { |name| ["#{name}?", SIGNED] },

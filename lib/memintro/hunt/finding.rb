@@ -19,7 +19,7 @@ module Memintro
     ATTRIBUTES = %i[sentence advice what kind bytes_per_minute bytes_per_minute_interval grown_bytes since found_at
                     ended_at objects site called_from site_bytes stack held_by holders verdict also notes tracking
                     pid].freeze
-    # Of JSON.
+    # Version of the JSON.
     LAYOUT = 1
     # Values of {#kind}, and what each is called in sentences. The others are rows of an {Account}.
     KINDS = { ruby_objects: "Ruby objects", internal_objects: "internal objects of Ruby's VM",

@@ -10,7 +10,7 @@ module Memintro
     # A file of findings that are accepted, so that only new ones fail.
     # @api private
     class Baseline
-      # Of the file.
+      # Version of the file.
       VERSION = 1
       MOST_BYTES = 16 << 20
       private_constant :MOST_BYTES

@@ -13,7 +13,7 @@ module Memintro
     # Formats that {#write} knows.
     FORMATS = %i[text json].freeze
 
-    # Of instruction sequences.
+    # A table of instruction sequences.
     # @param groups [Array<#name, #count, #bytes>]
     # @param by [Symbol] `:path` or `:location`
     # @param pid [Integer, nil] of the process, for JSON
@@ -22,7 +22,7 @@ module Memintro
       new("instruction sequence", by == :path ? "file" : "line", groups, paths: true, pid: pid)
     end
 
-    # Of all objects.
+    # A table of all objects.
     # @param rows [Array<#name, #count, #bytes>]
     # @param pid [Integer, nil] of the process, for JSON
     # @return [HeapTable]

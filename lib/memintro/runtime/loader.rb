@@ -11,7 +11,7 @@ module Memintro
   module Loader
     # Seconds for another thread to load some small files, on a very busy machine.
     PATIENCE_SECONDS = 10
-    # Of a thread that loads files now. A variable of the thread, for another fiber of it must not wait for this one.
+    # Mark of a thread that loads files now: a variable of the thread, because its other fibers must not wait for it.
     BUSY = :__memintro_loads
     # Files that are read at once with others: by what they are for.
     AT_ONCE = {

@@ -8,7 +8,7 @@ module Memintro
   # follows; and in `ADDRESSED`, whose first number is an address, which stays text: an Integer would point to a block.
   # @api private
   class CopyLines
-    # Of most classes.
+    # Addresses in lines of most classes: none.
     ADDRESSED = [].freeze
     NUMBER = /\A\d{1,20}\z/.freeze
     private_constant :NUMBER

@@ -32,7 +32,7 @@ impl Layout {
     }
 }
 
-/// Of glibc 2.27 to 2.42, and of those after, which have no fast bins.
+/// Layouts of glibc 2.27 to 2.42, and of later ones, which have no fast bins.
 pub const LAYOUTS: [Layout; 2] = [
     Layout {
         top: 96,

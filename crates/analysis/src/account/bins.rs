@@ -12,7 +12,7 @@ use super::arenas::Layout;
 use super::chunks::{FLAGS, GRAIN, MAPPED, PREVIOUS_IN_USE};
 use super::strands::Memory;
 
-/// Of each arena.
+/// Number of lists in each arena.
 const LISTS: usize = 127;
 const LEAST_CHUNK: usize = 32;
 const FORWARD: usize = 16;

@@ -15,7 +15,7 @@ pub struct Mapping<'a> {
     pub executable: bool,
     /// Whether writes stay in this process.
     pub private: bool,
-    /// Of the file; 0 where there is none.
+    /// Inode of the file; 0 where there is none.
     pub inode: u64,
     /// The path, or a name in brackets; empty where there is none.
     pub name: &'a [u8],

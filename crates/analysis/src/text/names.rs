@@ -12,7 +12,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Of the folder whose files are shown relative to it.
+    /// Names relative to this folder.
     pub(super) fn new(root: Option<&[u8]>) -> Self {
         let prefix = root.filter(|root| !root.is_empty()).map(|root| {
             let root = root.strip_suffix(b"\r\n").or(root.strip_suffix(b"/")).unwrap_or(root);

@@ -14,7 +14,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Of a part of the block.
+    /// The place of a part of the block.
     fn of(block: &[u8], part: &[u8]) -> Span {
         if part.is_empty() {
             return Span::default();
@@ -47,18 +47,18 @@ pub struct Record {
     superclass: u64,
     /// Its bytes: its slot and what it has from malloc.
     pub memsize: u64,
-    /// Of its birth; of the first line, when the dump was made.
+    /// Generation of its birth; in the first line, that of the dump.
     pub generation: u32,
-    /// Of the first line: how many objects one whose birth is known stands for.
+    /// Line of its birth; in the first line, how many objects one whose birth is known stands for.
     pub line: u32,
     file: Span,
     name: Span,
     sort: Span,
     at: Span,
     label: Span,
-    /// Of a root.
+    /// Name of a root.
     pub root: Span,
-    /// Of the last line: how many objects the writer counted.
+    /// In the last line, how many objects the writer counted.
     pub objects: Option<u64>,
     /// How many addresses of [`Batch::references`] are its own.
     pub references: u32,

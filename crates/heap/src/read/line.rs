@@ -99,7 +99,7 @@ pub struct Line<'a> {
     pub(crate) generation: Option<u64>,
     pub(crate) line: u64,
     pub(crate) objects: Option<u64>,
-    /// Of the first line: how many objects one whose birth is known stands for.
+    /// In the first line, how many objects one whose birth is known stands for.
     pub(crate) one_in: u64,
     pub(crate) singleton: bool,
     pub(crate) has_value: bool,

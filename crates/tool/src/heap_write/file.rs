@@ -18,7 +18,7 @@ pub(super) struct NewFile {
     folder: File,
     file: File,
     path: PathBuf,
-    /// Of the file, where the file system has none without a name.
+    /// Name of the file until it is complete, where the file system has none without a name.
     beside: Option<CString>,
 }
 

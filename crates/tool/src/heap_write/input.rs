@@ -23,7 +23,7 @@ const WRITERS: usize = 2;
 pub(super) struct Piece {
     /// From 0 on.
     pub(super) number: u64,
-    /// Of its first byte.
+    /// Place of its first byte.
     pub(super) offset: u64,
     bytes: Bytes,
 }
@@ -214,7 +214,7 @@ impl<R: Read> Input<R> {
         self.tail.drain(..self.tail.len().saturating_sub(TAIL));
     }
 
-    /// Of the last line; `None` if that is missing.
+    /// Number of objects in the last line; `None` if that is missing.
     pub(super) fn objects(&self) -> Option<u64> {
         let text = self.tail.strip_suffix(b"\n")?;
         let line = text.rsplit(|byte| *byte == b'\n').next()?;

@@ -103,7 +103,7 @@ impl Group {
 pub struct Tally {
     /// In the order of their first requests; the last may be [`OTHER`].
     pub groups: Vec<Group>,
-    /// Of all.
+    /// Sums over all requests.
     pub sums: Sums,
     /// Whether there were more than [`MOST_NAMES`] names; the further ones are in [`OTHER`].
     pub is_full: bool,

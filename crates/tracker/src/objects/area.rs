@@ -70,9 +70,9 @@ pub struct Page {
 
 /// The VM, which says what a marking has found out.
 pub trait Judge {
-    /// Of the object in this slot.
+    /// The verdict on the object in this slot.
     fn verdict(&mut self, slot: usize) -> Verdict;
-    /// Of the whole page that has this slot, in which there is an object; `None`: [`Judge::verdict`] has to be called for
+    /// Those on the whole page that has this slot, in which there is an object; `None`: [`Judge::verdict`] has to be called for
     /// each. What it answers can be read while the area is visited.
     fn page(&mut self, slot: usize) -> Option<Page>;
 }

@@ -37,7 +37,7 @@ impl Node {
     }
 }
 
-/// Of the site with this node.
+/// The hash of the site with this node.
 fn hash_of_node(node: u32) -> u32 {
     mix(u64::from(node) | 1 << 40) as u32
 }

@@ -197,7 +197,7 @@ pub(super) enum Part {
 /// The address space of a table.
 #[derive(Debug)]
 pub(super) struct Region {
-    /// Of buckets and of overflow entries.
+    /// Address space for buckets and for overflow entries.
     spaces: [Space; 2],
     /// Greatest number of rows, of buckets and of overflow entries each.
     rows: usize,

@@ -41,7 +41,7 @@ pub(crate) use statistics::{Statistics, of_allocator, purge_jemalloc};
 
 /// Room for the answer: reserved, not taken.
 const ROOM: usize = 24 << 20;
-/// Of this, for shared pages, at the end; before that, for the table of mappings.
+/// The part at the end for shared pages; before that, it is for the table of mappings.
 const SHARED_PAGES: usize = 4 << 20;
 const TABLE: usize = 4 << 20;
 /// Before the text, its length, whether it is whole, and whether there were many free chunks.

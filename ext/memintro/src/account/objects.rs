@@ -159,7 +159,7 @@ fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
 #[derive(Clone, Copy, Default)]
 struct Sum {
     count: u64,
-    /// Of what they say that they own outside of their slots, rounded up as malloc does.
+    /// Bytes that they say they own outside of their slots, rounded up as malloc does.
     bytes: u64,
     /// Resident bytes of their blocks that were found.
     found: u64,

@@ -30,7 +30,7 @@ pub(crate) struct DataObject {
 /// What is known of an object.
 pub(crate) struct Object {
     pub(crate) kind: usize,
-    /// Of an object of the VM.
+    /// The kind of an object of the VM.
     pub(crate) imemo: Option<usize>,
     /// Bytes outside of its slot.
     pub(crate) owned: u64,

@@ -39,7 +39,7 @@ impl Sum {
         self.skews = [0, 1].map(|at: usize| self.skews[at] + other.skews[at]);
     }
 
-    /// Of objects and bytes, as if one object more had been sampled; `None` if all were followed.
+    /// Those of objects and of bytes, as if one object more had been sampled; `None` if all were followed.
     pub(crate) fn standard_errors(&self) -> Option<(f64, f64)> {
         let error = |variance: f64, skew: f64| (variance + (skew / variance).powi(2)).sqrt();
         (self.variances[0] > 0.0)

@@ -17,7 +17,7 @@ use crate::account::frozen::prefetch;
 use crate::copy::Life;
 use crate::heap::FrozenPage;
 
-/// Of the lines; a reader of another one may not know their fields.
+/// Version of the lines; a reader of another one may not know their fields.
 const FORMAT: u64 = 1;
 
 pub(super) struct Plan<'a> {

@@ -25,7 +25,7 @@ struct Span {
 /// How names of instance variables stand in a line: objects of a class have the same ones.
 #[derive(Clone, Copy)]
 struct Known {
-    /// Of the name; 0 for none.
+    /// Id of the name; 0 for none.
     id: usize,
     text: Padded<{ Known::LONGEST }>,
 }

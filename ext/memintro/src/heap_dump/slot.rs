@@ -126,7 +126,7 @@ impl Object {
         }
     }
 
-    /// Of a string.
+    /// Bytes of a string.
     #[inline]
     pub(super) fn string(self) -> &'static [u8] {
         // SAFETY: a string of a heap in which nothing moves; an empty one may have no address.
@@ -216,7 +216,7 @@ impl Object {
         None
     }
 
-    /// Of a plain object: as `dump_all` counts them.
+    /// Number of a plain object's variables, as `dump_all` counts them.
     #[cfg(not(ruby_gte_3_2))]
     pub(super) fn variables(self) -> u64 {
         if self.has(EMBEDDED) { EMBEDDED_VARIABLES as u64 } else { self.word(2) as u64 & 0xffff_ffff }

@@ -14,7 +14,7 @@ pub(super) const WRITERS: usize = 2;
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct State {
-    /// Of each copy.
+    /// The progress of each copy.
     pub(super) writers: [Progress; WRITERS],
     /// The status of the tool's end, as `waitpid` has it; -1 before.
     pub(super) tool: AtomicI32,
@@ -64,7 +64,7 @@ pub(super) enum Stage {
 }
 
 impl State {
-    /// Of the first copy, which starts the tool and waits for it.
+    /// The progress of the first copy, which starts the tool and waits for it.
     pub(super) fn first(&self) -> &Progress {
         &self.writers[0]
     }

@@ -112,7 +112,7 @@ pub(super) struct Padded<const N: usize> {
 impl<const N: usize> Padded<N> {
     pub(super) const EMPTY: Self = Self { bytes: [0; N], length: 0 };
 
-    /// Of a text; `None` if that is too long.
+    /// A short text; `None` if it is too long.
     pub(super) fn of(text: &[u8]) -> Option<Self> {
         let mut padded = Self::EMPTY;
         padded.add(text).then_some(padded)

@@ -72,7 +72,7 @@ pub(super) struct Tool {
 #[derive(Clone, Copy)]
 pub(super) struct Pieces {
     start: *mut u8,
-    /// Of which copy.
+    /// Number of the copy.
     writer: usize,
     /// Tells which piece is free again, of each copy.
     free: [i32; WRITERS],

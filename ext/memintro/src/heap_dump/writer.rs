@@ -322,7 +322,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Of an object of the VM.
+    /// Writes the fields of an object of the VM.
     fn internal(&mut self, object: Object) {
         const CALLINFO: usize = 11;
         const CALLCACHE: usize = 12;
@@ -422,7 +422,7 @@ impl<'a> Writer<'a> {
     /// Writes a reference, which has a name or is to get one.
     #[inline(always)]
     pub(super) fn out_reference(&mut self, to: usize) {
-        /// Of a line. Each line tells the host that the copy goes on, and a long one does now and then.
+        /// References of a long line. Each line tells the host that the copy goes on, and a long one does now and then.
         const MANY: usize = 1 << 14;
         out_reference(&mut self.out, &mut self.references, to);
         if self.references.is_multiple_of(MANY) {

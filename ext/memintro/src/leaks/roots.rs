@@ -76,9 +76,9 @@ pub(super) struct Roots<'a> {
     pub(super) skipped: &'a [(usize, usize)],
     /// Blocks lie among the roots.
     pub(super) has_blocks: bool,
-    /// Of the calling thread.
+    /// Registers of the calling thread.
     pub(super) registers: &'a [usize],
-    /// Of those that wait, in the order of their stacks.
+    /// Arguments of the threads that wait, in the order of their stacks.
     pub(super) arguments: &'a [[usize; 6]],
 }
 

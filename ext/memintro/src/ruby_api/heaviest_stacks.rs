@@ -17,7 +17,7 @@ use crate::hook_link;
 /// A stack's figure, its call site, and the number of its innermost frame.
 type Heavy = (f64, u32, u32);
 
-/// Of the first lines that have stacks; nothing if call sites are lines.
+/// The heaviest stacks of the first lines; nothing if call sites are lines.
 pub(super) fn of_first(ruby: &Ruby, sites: &Sites, figure: Figure) -> Result<Vec<OfLine>, Error> {
     let Some(api) = hook_link::found().filter(|_| stacks::stack_depth() > 1) else { return Ok(Vec::new()) };
     let mut known: Vec<[Option<Heavy>; MOST_STACKS]> = vec![[None; MOST_STACKS]; sites.list.len()];

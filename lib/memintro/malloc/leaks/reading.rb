@@ -253,7 +253,7 @@ module Memintro
         @notes << "#{sum('lost')} lines of figures had no room" if sum("lost").positive?
       end
 
-      # Of threads that are not inside Ruby.
+      # Says how many registers of threads outside of Ruby are unknown.
       def note_registers
         threads = sum("registers")
         return unless threads.positive?

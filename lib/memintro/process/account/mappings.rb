@@ -11,7 +11,7 @@ module Memintro
     module Mappings
       HEAD = /\A\h+-\h+ ....\s+\h+ \S+ (\d+)\s*(.*)/n.freeze
       FIGURE = /\A(?:Rss|(Shared_)(?:Clean|Dirty)):\s+(\d+) kB/n.freeze
-      # Of the list of files.
+      # Most rows of the list of files.
       MOST = 20
       NOTE = "from the kernel's list of mappings alone: malloc, Ruby's heap and stacks of threads are all in " \
              "`anonymous`. Only a process that listens (MEMINTRO_LISTEN=1) can tell them apart"

@@ -15,7 +15,7 @@ module Memintro
       TRIES = 3
       # How blocks are counted where Ruby's heap is left out: those that are free, by malloc's lists.
       BY_LISTS = 0
-      # Of each list in details.
+      # Most rows of each list in details.
       MOST = 20
       # Least bytes of the last class of free pieces in bins, which has no end.
       LARGEST_CLASS = 1 << 20
@@ -287,7 +287,7 @@ module Memintro
         @allocator == :glibc ? sum("glibc").positive? : @own.key?(:allocated)
       end
 
-      # Of those that need the objects' blocks.
+      # Rows that need the objects' blocks.
       SHARED = %i[malloc_ruby_objects malloc_iseqs malloc_internal malloc_native].freeze
       WHOLE = %i[mapped_files].freeze
       ALLOCATORS = %i[malloc_free anonymous].freeze

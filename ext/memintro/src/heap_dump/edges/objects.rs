@@ -77,7 +77,7 @@ pub(super) fn array(object: Object, visit: Visit<'_>) {
     }
 }
 
-/// Of an array, which may have none of its own.
+/// The elements of an array, which may have none of its own.
 pub(in crate::heap_dump) fn elements(object: Object) -> &'static [VALUE] {
     let length = usize::try_from(object.array_length()).unwrap_or(0);
     // SAFETY: an array of the heap; nothing changes it in the copy. One without elements may have no address.
