@@ -9,7 +9,7 @@ cd "$ROOT" || exit 1
 BUILD_PACKAGES=(build-essential procps ruby ruby-dev rake libclang1-19 libclang-common-19-dev)
 TEST_PACKAGES=(bundler ruby-rspec ruby-parallel rubocop yard ruby-nokogiri libjemalloc2 ruby-rack puma ruby-railties ruby-sidekiq redis-server ruby-rbtrace gnuplot-nox faketime)
 # Used by some specs, which are skipped without them and say so.
-EXTRA_TEST_PACKAGES=(chromium kramdown asciidoctor ruby-sequel ruby-sqlite3 ruby-activerecord ruby-stackprof heaptrack ruby-get-process-mem libtcmalloc-minimal4 libtcmalloc-minimal4t64 libmimalloc2.0 libmimalloc3 debootstrap wrk valgrind)
+EXTRA_TEST_PACKAGES=(chromium ruby-rmagick kramdown asciidoctor ruby-sequel ruby-sqlite3 ruby-activerecord ruby-stackprof heaptrack ruby-get-process-mem libtcmalloc-minimal4 libtcmalloc-minimal4t64 libmimalloc2.0 libmimalloc3 debootstrap wrk valgrind)
 
 FAILED_STEPS=()
 DONE_STEPS=0
