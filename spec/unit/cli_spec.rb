@@ -74,23 +74,23 @@ RSpec.describe Memintro::CLI do
   end
 
   describe "what does not work" do
-    before { allow(File).to receive(:file?).and_call_original }
+    before { allow(File).to receive(:exist?).and_call_original }
 
     it "is a missing hook: exit code 1, and what to do" do
-      allow(File).to receive(:file?).with(Memintro::Paths.hook).and_return(false)
+      allow(File).to receive(:exist?).with(Memintro::Paths.hook).and_return(false)
       code, _, error = cli("run", "ls")
       expect(code).to eq(1)
       expect(error).to match(/\Amemintro: the hook is not built: there is no .*run bin\/setup/)
     end
 
     it "is a report that could not be written, told before the command runs" do
-      allow(File).to receive(:file?).with(Memintro::Paths.hook).and_return(true)
+      allow(File).to receive(:exist?).with(Memintro::Paths.hook).and_return(true)
       code, _, error = cli("run", "--report", "/nowhere/%p.txt", "ls")
       expect([code, error]).to eq([1, "memintro: --report /nowhere/%p.txt: there is no folder /nowhere\n"])
     end
 
     it "is --native-children without a file for each" do
-      allow(File).to receive(:file?).with(Memintro::Paths.hook).and_return(true)
+      allow(File).to receive(:exist?).with(Memintro::Paths.hook).and_return(true)
       [[], %w[--report r.txt], %w[--report -]].each do |flags|
         expect(described_class.start(["env", "--native-children", *flags], out: out, err: err)).to eq(1)
       end
