@@ -259,6 +259,14 @@ RSpec.describe "the Ruby API" do
     expect(result.stdout).to start_with("memintro ").and end_with("reached the end\n")
   end
 
+  it "searches for leaks, and says what it has found, in a signal handler" do
+    result = run_ruby(code: <<~'RUBY').must_succeed
+      trap("USR1") { puts [Memintro.leaks.to_s.lines.size.positive?, Memintro.leaks.to_h.key?(:leaked_bytes)].inspect }
+      Process.kill(:USR1, Process.pid)
+    RUBY
+    expect(result.stdout).to eq("[true, true]\n")
+  end
+
   it "reads itself without adding to what it reads", :vm do
     figures = answer(<<~'RUBY')
       require "stringio"

@@ -170,9 +170,8 @@ module Memintro
       # @raise [LeaksError]
       def leaks(before: nil, collected: false)
         refuse_unless_done
-        # Loaded late, as the earlier look is read late.
-        require_relative "holder"
-        require_relative "ownership"
+        # Loaded late, as the earlier look is read late; and what tells of them with them, for signal handlers.
+        %w[holder ownership standing].each { |name| Loader.file("malloc/leaks/#{name}") }
         note_troubles
         Leaks.new(groups: [*groups, *anchored, *free], notes: @notes, garbage_collected: collected,
                   owners: Ownership.new(@lines, (before.lines if before&.trustworthy?)).owners,
