@@ -26,7 +26,10 @@ def fuzz_rust(target, seconds)
   found = File.expand_path("../tmp/fuzz/#{target}", __dir__)
   corpus = "#{folder}/corpus/#{FUZZ_CORPORA.fetch(target, target)}"
   mkdir_p found, verbose: false
-  # New inputs go into another folder, because the committed corpus is small and made by hand. A stable compiler does
+  if target == "raw_dump"
+    cargo "test", "--locked", "--package", "memintro-analysis", "--test", "corpus", MEMINTRO_WRITE_CORPUS: "1"
+  end
+  # New inputs go into another folder, because the corpus is small and made by hand. A stable compiler does
   # as well as a nightly one.
   sh({ "RUSTC_BOOTSTRAP" => "1", "CARGO_TARGET_DIR" => File.expand_path("../target/fuzz", __dir__) },
      "cargo", "fuzz", "run", "--fuzz-dir", folder, target, found, corpus, "--",

@@ -20,6 +20,8 @@ class FakeNative
   # Ruby writes the report from the fixed figures.
   def report_text(*) = nil
 
+  def sortable?(name) = Memintro::CallSite::FIGURES.include?(name.to_sym)
+
   def initialize(rows: ROWS, figures: TOTALS, tracking: true)
     @real = Memintro::Native if defined?(Memintro::Native)
     @rows = rows

@@ -11,7 +11,7 @@
 //! `words` pairs of a distance from the stack pointer and the word there, then `maps_len` bytes of /proc/self/maps. Only
 //! words that point into code or into the stack are written.
 
-use crate::{Figures, ObjectFigures, SiteKind, Variances};
+use crate::{BlockFigures, Figures, ObjectFigures, SiteKind};
 
 /// First eight bytes of a raw dump.
 pub const DUMP_MAGIC: [u8; 8] = *b"MEMINTR\x01";
@@ -61,28 +61,14 @@ pub struct DumpSite {
     pub line: u32,
     /// Bytes of the name that follows, without the padding.
     pub name_len: u32,
-    /// 1 if blocks of it were sampled.
-    pub estimated: u32,
+    /// Always 0.
+    pub padding: u32,
     /// Number of the site; of a whole stack, that of its innermost line.
     pub id: u32,
     /// Of a whole stack: the number of its innermost node, from 1. Otherwise 0.
     pub node: u32,
-    /// Allocations.
-    pub allocations: u64,
-    /// Frees.
-    pub frees: u64,
-    /// Bytes allocated.
-    pub total_bytes: u64,
-    /// Bytes freed.
-    pub freed_bytes: u64,
-    /// Sum of ages at free.
-    pub age_total: u64,
-    /// Greatest age at free.
-    pub max_lifespan: u64,
-    /// Live bytes at the last mark.
-    pub marked_bytes: u64,
-    /// The variances of the figures.
-    pub variances: Variances,
+    /// The figures of its blocks.
+    pub blocks: BlockFigures,
     /// The VM's objects that were made here; all 0 unless they were tracked.
     pub objects: ObjectFigures,
 }

@@ -4,11 +4,13 @@
 //! finds it by the symbol [`HOOK_API_SYMBOL`] and calls it only through the [`HookApi`] table. Everything here is
 //! `#[repr(C)]`, so that the two may be built separately. [`VERSION`] is compared first.
 //!
-//! Rule for neighbours: this crate depends on nothing, and contains no behaviour.
+//! Rule for neighbours: this crate depends on nothing. Its only behaviour is how figures add up and are read.
 #![no_std]
 
 mod dump;
+mod figures;
 mod hook_api;
+mod lists;
 mod records;
 mod status;
 
@@ -16,19 +18,26 @@ pub use dump::{
     DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, DumpStack, DumpStacks, EXIT_STATUS_UNKNOWN,
     STACKS_MAGIC,
 };
+pub use figures::{
+    Adds, BlockFigures, Column, Field, Figure, Figures, OBJECT_FIGURES, ObjectFigures, SITE_FIGURES,
+    TOTAL_FIGURES, Unit,
+};
 pub use hook_api::{
     ContentsOf, HookApi, Judge, MOST_PLACES_OF_CONTENTS, ObjectWords, OtherProcess, PageOf, PatchEntry,
     StartOptions, Visitor, VmSource, VmWords,
 };
 pub use records::{
-    BirthRecord, BlockRecord, CALLER_STACK_BYTES, CallerSample, Figures, Frame, MarkedPage, MeasureFigures,
-    MeasuredSite, ModuleRecord, ObjectFigures, OtherState, OwnRange, SiteRecord, StackFrame, ThreadFigures,
-    Variances,
+    BirthRecord, BlockRecord, CALLER_STACK_BYTES, CallerSample, Estimated, Frame, MarkedPage, MeasureFigures,
+    MeasuredSite, ModuleRecord, OtherState, OwnRange, SiteRecord, StackFrame, ThreadFigures,
 };
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
-/// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
-pub const VERSION: u32 = 14;
+/// Version of this contract. It changes with the number of figures. Whenever another type here changes its layout, or a
+/// function its meaning, [`REVISION`] must change.
+pub const VERSION: u32 =
+    REVISION * 1000 + (SITE_FIGURES.len() + OBJECT_FIGURES.len() + TOTAL_FIGURES.len()) as u32;
+/// See [`VERSION`].
+pub const REVISION: u32 = 15;
 
 /// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
 pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";

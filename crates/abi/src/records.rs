@@ -6,48 +6,44 @@
 //! figures are differences, too. A skew divided by its variance is how much of the figure one sampled block stands
 //! for.
 
-use crate::SiteKind;
+use crate::{BlockFigures, Figures, ObjectFigures, SiteKind};
 
-/// Totals of the whole process since the last start or clear.
+/// A figure with what is known of its error: both doubts are 0 where the figure is exact.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
-pub struct Figures {
-    /// Bytes asked for by all tracked allocations.
-    pub allocated_bytes: u64,
-    /// Bytes of tracked blocks that were freed.
-    pub freed_bytes: u64,
-    /// Tracked allocations.
-    pub allocations: u64,
-    /// Frees of tracked blocks.
-    pub frees: u64,
-    /// Blocks whose free was never seen; found because their address was returned again.
-    pub missed_frees: u64,
-    /// Resident bytes that tracking itself uses: table, call sites, per-thread state.
-    pub tracker_bytes: u64,
-    /// Allocations that could not be followed because the budget or the memory ran out.
-    pub dropped: u64,
-    /// Call sites known, pseudo-sites included.
-    pub sites: u64,
-    /// GC generation now.
-    pub generation: u64,
-    /// 1 if there has been sampling since the last start or clear.
-    pub estimated: u64,
-    /// Variance of `allocated_bytes`.
-    pub allocated_bytes_variance: f64,
-    /// Variance of `freed_bytes`.
-    pub freed_bytes_variance: f64,
-    /// Variance of `allocations`.
-    pub allocations_variance: f64,
-    /// Variance of `frees`.
-    pub frees_variance: f64,
-    /// Skew of `allocated_bytes`.
-    pub allocated_bytes_skew: f64,
-    /// Skew of `freed_bytes`.
-    pub freed_bytes_skew: f64,
-    /// Skew of `allocations`.
-    pub allocations_skew: f64,
-    /// Skew of `frees`.
-    pub frees_skew: f64,
+pub struct Estimated {
+    /// The figure, rounded.
+    pub value: u64,
+    /// The variance of its error.
+    pub variance: f64,
+    /// The covariance of the figure with that variance as it is estimated.
+    pub skew: f64,
+}
+
+impl Estimated {
+    /// A figure without an error.
+    #[must_use]
+    pub const fn exact(value: u64) -> Self {
+        Self { value, variance: 0.0, skew: 0.0 }
+    }
+
+    /// Adds a part whose sample was drawn independently.
+    pub fn add(&mut self, part: &Self) {
+        self.value = self.value.wrapping_add(part.value);
+        self.variance += part.variance;
+        self.skew += part.skew;
+    }
+
+    /// Reads it from the numbers that make it up in memory.
+    pub fn read(next: &mut dyn FnMut() -> Option<u64>) -> Option<Self> {
+        Some(Self { value: next()?, variance: doubt(next()?), skew: doubt(next()?) })
+    }
+}
+
+/// A variance must be a number, and not negative.
+pub(crate) fn doubt(bits: u64) -> f64 {
+    let value = f64::from_bits(bits);
+    if value.is_finite() && value > 0.0 { value } else { 0.0 }
 }
 
 /// Figures of the calling thread since it was first seen.
@@ -121,34 +117,6 @@ pub struct BirthRecord {
     pub owner: u32,
 }
 
-/// The variances and skews of a call site's figures.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq)]
-pub struct Variances {
-    /// Of allocations.
-    pub allocations: f64,
-    /// Of frees.
-    pub frees: f64,
-    /// Of bytes allocated.
-    pub total_bytes: f64,
-    /// Of bytes freed.
-    pub freed_bytes: f64,
-    /// Of the growth of live bytes since the mark.
-    pub growth: f64,
-    /// Of the sum of ages at free.
-    pub age_total: f64,
-    /// Covariance of that sum with frees.
-    pub age_covariance: f64,
-    /// Skew of allocations.
-    pub allocations_skew: f64,
-    /// Skew of frees.
-    pub frees_skew: f64,
-    /// Skew of bytes allocated.
-    pub total_bytes_skew: f64,
-    /// Skew of bytes freed.
-    pub freed_bytes_skew: f64,
-}
-
 /// One call site at one instant. A native one is a place in a module; if the module is not known (code outside of
 /// modules, or a libc that does not tell), it is a return address. `path` stays valid until the next start or clear.
 #[repr(C)]
@@ -171,86 +139,16 @@ pub struct SiteRecord {
     pub module_offset: u64,
     /// Tells apart modules that had the same path at different times.
     pub module_build: u64,
-    /// Allocations.
-    pub allocations: u64,
-    /// Frees of blocks that were allocated here.
-    pub frees: u64,
-    /// Bytes allocated here.
-    pub total_bytes: u64,
-    /// Bytes of blocks from here that were freed.
-    pub freed_bytes: u64,
-    /// Sum of the ages at which blocks from here were freed.
-    pub age_total: u64,
-    /// Greatest such age.
-    pub max_lifespan: u64,
-    /// Live bytes at the last mark (0 without one).
-    pub marked_bytes: u64,
-    /// 1 if blocks of it were sampled.
-    pub estimated: u64,
-    /// The variances and skews of the figures.
-    pub variances: Variances,
+    /// The figures of its blocks.
+    pub blocks: BlockFigures,
     /// Live blocks that have outlived at least one collection.
-    pub old_blocks: u64,
+    pub old_blocks: Estimated,
     /// Their bytes.
-    pub old_bytes: u64,
-    /// Variance of `old_blocks`.
-    pub old_blocks_variance: f64,
-    /// Variance of `old_bytes`.
-    pub old_bytes_variance: f64,
-    /// Skew of `old_blocks`.
-    pub old_blocks_skew: f64,
-    /// Skew of `old_bytes`.
-    pub old_bytes_skew: f64,
+    pub old_bytes: Estimated,
     /// The VM's objects that were made here; all 0 unless they are tracked.
     pub objects: ObjectFigures,
     /// Of a whole stack: the number of its innermost line. Otherwise 0.
     pub stack: u64,
-}
-
-/// The objects of a call site. Their bytes are those of their slots; what an object has from malloc is a block.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq)]
-pub struct ObjectFigures {
-    /// Objects made.
-    pub allocations: u64,
-    /// Objects whose slot was freed.
-    pub frees: u64,
-    /// Bytes of the slots of objects made.
-    pub total_bytes: u64,
-    /// Bytes of the slots freed.
-    pub freed_bytes: u64,
-    /// Bytes of live objects' slots at the last mark.
-    pub marked_bytes: u64,
-    /// Live objects that have outlived at least one collection.
-    pub old_objects: u64,
-    /// Bytes of their slots.
-    pub old_bytes: u64,
-    /// 1 if objects of the site were sampled. Then the rest are variances and skews, as in [`Variances`].
-    pub estimated: u64,
-    /// Variance of `allocations`.
-    pub allocations_variance: f64,
-    /// Variance of `frees`.
-    pub frees_variance: f64,
-    /// Variance of `total_bytes`.
-    pub total_bytes_variance: f64,
-    /// Variance of `freed_bytes`.
-    pub freed_bytes_variance: f64,
-    /// Skew of `allocations`.
-    pub allocations_skew: f64,
-    /// Skew of `frees`.
-    pub frees_skew: f64,
-    /// Skew of `total_bytes`.
-    pub total_bytes_skew: f64,
-    /// Skew of `freed_bytes`.
-    pub freed_bytes_skew: f64,
-    /// Variance of `old_objects`.
-    pub old_objects_variance: f64,
-    /// Variance of `old_bytes`.
-    pub old_bytes_variance: f64,
-    /// Skew of `old_objects`.
-    pub old_objects_skew: f64,
-    /// Skew of `old_bytes`.
-    pub old_bytes_skew: f64,
 }
 
 /// One live block.

@@ -78,29 +78,20 @@ fn layouts(all: &mut Lines) {
         seed,
         stack_depth,
     );
-    layout!(
-        all,
-        "memintro_figures",
-        Figures,
-        allocated_bytes,
-        freed_bytes,
-        allocations,
-        frees,
-        missed_frees,
-        tracker_bytes,
-        dropped,
-        sites,
-        generation,
-        estimated,
-        allocated_bytes_variance,
-        freed_bytes_variance,
-        allocations_variance,
-        frees_variance,
-        allocated_bytes_skew,
-        freed_bytes_skew,
-        allocations_skew,
-        frees_skew,
-    );
+    layout!(all, "memintro_estimated", Estimated, value, variance, skew);
+    let mut figures = |structure: &str, size: usize, fields: &[Field]| {
+        all.add(structure, &format!("sizeof({structure})"), size as i64);
+        for Field { name, offset, .. } in fields {
+            all.add(
+                &format!("{structure}.{name}"),
+                &format!("offsetof({structure}, {name})"),
+                *offset as i64,
+            );
+        }
+    };
+    figures("memintro_figures", size_of::<Figures>(), Figures::FIELDS);
+    figures("memintro_blocks", size_of::<BlockFigures>(), BlockFigures::FIELDS);
+    figures("memintro_objects", size_of::<ObjectFigures>(), ObjectFigures::FIELDS);
     layout!(
         all,
         "memintro_thread_figures",
@@ -120,22 +111,6 @@ fn layouts(all: &mut Lines) {
     );
     layout!(
         all,
-        "memintro_variances",
-        Variances,
-        allocations,
-        frees,
-        total_bytes,
-        freed_bytes,
-        growth,
-        age_total,
-        age_covariance,
-        allocations_skew,
-        frees_skew,
-        total_bytes_skew,
-        freed_bytes_skew,
-    );
-    layout!(
-        all,
         "memintro_site",
         SiteRecord,
         id,
@@ -146,48 +121,11 @@ fn layouts(all: &mut Lines) {
         address,
         module_offset,
         module_build,
-        allocations,
-        frees,
-        total_bytes,
-        freed_bytes,
-        age_total,
-        max_lifespan,
-        marked_bytes,
-        estimated,
-        variances,
+        blocks,
         old_blocks,
         old_bytes,
-        old_blocks_variance,
-        old_bytes_variance,
-        old_blocks_skew,
-        old_bytes_skew,
         objects,
         stack,
-    );
-    layout!(
-        all,
-        "memintro_objects",
-        ObjectFigures,
-        allocations,
-        frees,
-        total_bytes,
-        freed_bytes,
-        marked_bytes,
-        old_objects,
-        old_bytes,
-        estimated,
-        allocations_variance,
-        frees_variance,
-        total_bytes_variance,
-        freed_bytes_variance,
-        allocations_skew,
-        frees_skew,
-        total_bytes_skew,
-        freed_bytes_skew,
-        old_objects_variance,
-        old_bytes_variance,
-        old_objects_skew,
-        old_bytes_skew,
     );
     layout!(all, "memintro_block", BlockRecord, address, size, site, age, weight);
     layout!(all, "memintro_measure_figures", MeasureFigures, moment, owner, lost, thread, process);

@@ -1,6 +1,9 @@
 //! Standard errors and intervals of a call site's sampled figures, as `Memintro::Estimates` and `Memintro::CallSite`
 //! compute them in Ruby. A spec compares the two.
 
+use memintro_abi::Estimated;
+
+use crate::figures::{self, computed};
 use crate::sites::Site;
 
 /// The factor for one draw: blocks that are rare and stand for much are missing from most samples.
@@ -42,6 +45,17 @@ impl Estimate {
         let low = self.value + (2.0 * least) - (2.0 * (self.variance + least * least).sqrt());
         let high = self.value + (2.0 * most) + (2.0 * (self.variance + most * most).sqrt());
         (low.max(0.0), high)
+    }
+}
+
+impl Estimate {
+    /// Of a figure that adds up by its sum. `one`: how much of it one sampled block of the site stands for, if it counts
+    /// blocks or bytes.
+    pub(crate) fn of_sum(of: &Estimated, one: Option<f64>) -> Self {
+        match one {
+            Some(one) => estimate(of.value as f64, of.variance, of.skew, one),
+            None => even(of.value as f64, of.variance),
+        }
     }
 }
 
@@ -91,37 +105,26 @@ pub struct OfObjects {
 
 impl OfObjects {
     fn of(site: &Site, live_bytes: &Estimate) -> Self {
-        let of = &site.record.objects;
-        let one = per_sample(of.allocations_variance, of.allocations_skew);
-        let bytes = per_sample(of.total_bytes_variance, of.total_bytes_skew);
-        let (live, slots) = match site.aged {
-            Some(aged) => (
-                (aged.objects_variance, aged.objects_skew),
-                (aged.object_bytes_variance, aged.object_bytes_skew),
-            ),
-            None => (
-                (left(of.allocations_variance, of.frees_variance), left(of.allocations_skew, of.frees_skew)),
-                (
-                    left(of.total_bytes_variance, of.freed_bytes_variance),
-                    left(of.total_bytes_skew, of.freed_bytes_skew),
-                ),
-            ),
+        let (record, aged) = (&site.record, site.aged.as_ref());
+        let of = &record.objects;
+        let (one, byte) = (per_sample(&of.allocations), per_sample(&of.total_bytes));
+        let live = aged.map_or_else(|| left(&of.allocations, &of.frees), |aged| aged.objects);
+        let slots = aged.map_or_else(|| left(&of.total_bytes, &of.freed_bytes), |aged| aged.object_bytes);
+        let retained = Estimated {
+            value: 0,
+            variance: live_bytes.variance + slots.variance.max(0.0),
+            skew: (live_bytes.own_per_sample * live_bytes.variance) + slots.skew.max(0.0),
         };
-        let live_skew = live_bytes.own_per_sample * live_bytes.variance;
+        let estimate =
+            |value: i64, of: &Estimated, one: f64| estimate(value as f64, of.variance, of.skew, one);
         Self {
-            live_objects: estimate(site.live_objects() as f64, live.0, live.1, one),
-            object_bytes: estimate(site.object_bytes() as f64, slots.0, slots.1, bytes),
-            object_allocations: estimate(
-                of.allocations as f64,
-                of.allocations_variance,
-                of.allocations_skew,
-                one,
-            ),
+            live_objects: estimate(computed::live_objects(record, aged), &live, one),
+            object_bytes: estimate(computed::object_bytes(record, aged), &slots, byte),
+            object_allocations: Estimate::of_sum(&of.allocations, Some(one)),
             retained_bytes: estimate(
-                site.retained_bytes() as f64,
-                live_bytes.variance + slots.0.max(0.0),
-                live_skew + slots.1.max(0.0),
-                bytes.max(live_bytes.per_sample),
+                computed::retained_bytes(record, aged),
+                &retained,
+                byte.max(live_bytes.per_sample),
             ),
         }
     }
@@ -131,55 +134,39 @@ impl Estimates {
     /// Of a site with sampled blocks.
     #[must_use]
     pub fn of(site: &Site) -> Self {
-        let (record, of) = (&site.record, &site.record.variances);
-        let blocks = per_sample(of.allocations, of.allocations_skew);
-        let bytes = per_sample(of.total_bytes, of.total_bytes_skew);
-        let counted = |value: f64, variance: f64, skew: f64| estimate(value, variance, skew, blocks);
-        let measured = |value: f64, variance: f64, skew: f64| estimate(value, variance, skew, bytes);
-        let (live_bytes, live_blocks) = (site.live_bytes() as f64, site.live_blocks() as f64);
-        let (live_bytes, live_blocks) = match site.aged {
-            Some(aged) => (
-                measured(live_bytes, aged.bytes_variance, aged.bytes_skew),
-                counted(live_blocks, aged.blocks_variance, aged.blocks_skew),
-            ),
-            None => (
-                measured(
-                    live_bytes,
-                    left(of.total_bytes, of.freed_bytes),
-                    left(of.total_bytes_skew, of.freed_bytes_skew),
-                ),
-                counted(
-                    live_blocks,
-                    left(of.allocations, of.frees),
-                    left(of.allocations_skew, of.frees_skew),
-                ),
-            ),
-        };
-        let even = |value: f64, variance: f64| Estimate { even: true, ..estimate(value, variance, 0.0, 0.0) };
-        let growth = Estimate { even: true, ..measured(site.growth() as f64, of.growth, 0.0) };
+        let (record, aged, of) = (&site.record, site.aged.as_ref(), &site.record.blocks);
+        let (block, byte) = (per_sample(&of.allocations), per_sample(&of.total_bytes));
+        let bytes = aged.map_or_else(|| left(&of.total_bytes, &of.freed_bytes), |aged| aged.bytes);
+        let blocks = aged.map_or_else(|| left(&of.allocations, &of.frees), |aged| aged.blocks);
+        let live_bytes =
+            estimate(computed::live_bytes(record, aged) as f64, bytes.variance, bytes.skew, byte);
+        let live_blocks =
+            estimate(computed::live_blocks(record, aged) as f64, blocks.variance, blocks.skew, block);
+        let growth = computed::growth(record, aged) as f64;
+        let growth = Estimate { even: true, ..estimate(growth, of.marked_bytes.variance, 0.0, byte) };
         // Without a mark all live bytes are growth.
-        let unmarked = site.aged.is_none() && record.marked_bytes == 0;
+        let unmarked = aged.is_none() && of.marked_bytes.value == 0;
         Self {
-            allocations: counted(record.allocations as f64, of.allocations, of.allocations_skew),
-            frees: counted(record.frees as f64, of.frees, of.frees_skew),
-            total_bytes: measured(record.total_bytes as f64, of.total_bytes, of.total_bytes_skew),
-            freed_bytes: measured(record.freed_bytes as f64, of.freed_bytes, of.freed_bytes_skew),
             live_bytes,
             live_blocks,
-            mean_lifespan: even(site.mean_lifespan(), mean_lifespan_variance(site)),
-            age_total: even(record.age_total as f64, of.age_total),
+            mean_lifespan: even(computed::mean_lifespan(record, aged), mean_lifespan_variance(site)),
             growth,
             growth_interval: if unmarked { live_bytes } else { growth }.interval(),
-            old_bytes: measured(record.old_bytes as f64, record.old_bytes_variance, record.old_bytes_skew),
-            old_blocks: counted(record.old_blocks as f64, record.old_blocks_variance, record.old_blocks_skew),
+            old_bytes: Estimate::of_sum(&record.old_bytes, Some(byte)),
+            old_blocks: Estimate::of_sum(&record.old_blocks, Some(block)),
             objects: OfObjects::of(site, &live_bytes),
+            ..figures::estimates(of, block, byte)
         }
     }
 }
 
+fn even(value: f64, variance: f64) -> Estimate {
+    Estimate { even: true, ..estimate(value, variance, 0.0, 0.0) }
+}
+
 /// Never below zero, although the difference of two large numbers may be.
 pub(crate) fn estimate(value: f64, variance: f64, skew: f64, others: f64) -> Estimate {
-    let own = per_sample(variance, skew);
+    let own = per_sample(&Estimated { value: 0, variance, skew });
     Estimate {
         value,
         variance: variance.max(0.0),
@@ -189,21 +176,23 @@ pub(crate) fn estimate(value: f64, variance: f64, skew: f64, others: f64) -> Est
     }
 }
 
-fn per_sample(variance: f64, skew: f64) -> f64 {
-    if variance > 0.0 { skew.max(0.0) / variance } else { 0.0 }
+pub(crate) fn per_sample(of: &Estimated) -> f64 {
+    if of.variance > 0.0 { of.skew.max(0.0) / of.variance } else { 0.0 }
 }
 
-/// Of what is left; nothing where that is no more than rounding.
-pub(crate) fn left(came: f64, went: f64) -> f64 {
-    let left = came - went;
-    if left < ROUNDING * came { 0.0 } else { left }
+/// The doubts of what is left; none where that is no more than rounding.
+pub(crate) fn left(came: &Estimated, went: &Estimated) -> Estimated {
+    let left = |came: f64, went: f64| if came - went < ROUNDING * came { 0.0 } else { came - went };
+    Estimated { value: 0, variance: left(came.variance, went.variance), skew: left(came.skew, went.skew) }
 }
 
 /// Of a quotient of two sums over the same blocks.
 fn mean_lifespan_variance(site: &Site) -> f64 {
-    if site.record.frees == 0 {
+    let of = &site.record.blocks;
+    if of.frees.value == 0 {
         return 0.0;
     }
-    let (of, mean, frees) = (&site.record.variances, site.mean_lifespan(), site.record.frees as f64);
-    (of.age_total - (2.0 * mean * of.age_covariance) + (mean * mean * of.frees)) / (frees * frees)
+    let (mean, frees) = (computed::mean_lifespan(&site.record, None), of.frees.value as f64);
+    (of.age_total.variance - (2.0 * mean * of.age_covariance) + (mean * mean * of.frees.variance))
+        / (frees * frees)
 }

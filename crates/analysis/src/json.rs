@@ -6,10 +6,11 @@
 
 use std::io::{self, Write};
 
-use memintro_abi::{ObjectFigures, SiteKind};
+use memintro_abi::{Adds, ObjectFigures, SiteKind, Unit};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::estimates::{Estimates, OfObjects};
+use crate::estimates::{Estimate, Estimates};
+use crate::figures::{self, Reader, Value};
 use crate::heap::{Heap, Holder, Iseqs, Occupancy, Place, Pool, Row};
 use crate::sites::{Caller, Callers, Site, Sites};
 
@@ -216,30 +217,23 @@ impl Serialize for SiteJson<'_> {
         map.serialize_entry("path", &ruby.then(|| Text(self.sites.text(site), self.bytes)))?;
         map.serialize_entry("lineno", &ruby.then_some(record.line))?;
         map.serialize_entry("kind", kind)?;
-        map.serialize_entry("allocations", &record.allocations)?;
-        map.serialize_entry("frees", &record.frees)?;
-        map.serialize_entry("total_bytes", &record.total_bytes)?;
-        map.serialize_entry("freed_bytes", &record.freed_bytes)?;
-        map.serialize_entry("live_bytes", &site.live_bytes())?;
-        map.serialize_entry("live_blocks", &site.live_blocks())?;
-        map.serialize_entry("mean_lifespan", &site.mean_lifespan())?;
-        map.serialize_entry("max_lifespan", &record.max_lifespan)?;
-        map.serialize_entry("age_total", &record.age_total)?;
-        map.serialize_entry("growth", &site.growth())?;
+        for reader in figures::all().filter(Reader::is_of_blocks) {
+            map.serialize_entry(reader.figure.name, &reader.of(site))?;
+        }
         let estimates = site.is_estimated().then(|| Estimates::of(site));
         // If only old blocks count, these are the live blocks; a snapshot does not need that.
         if site.aged.is_none() && self.bytes == Bytes::Shown {
-            map.serialize_entry("old_bytes", &record.old_bytes)?;
-            map.serialize_entry("old_blocks", &record.old_blocks)?;
-            if let Some(of) = &estimates {
-                map.serialize_entry("old_bytes_standard_error", &of.old_bytes.standard_error())?;
-                map.serialize_entry("old_blocks_standard_error", &of.old_blocks.standard_error())?;
+            for reader in with(Adds::Old) {
+                map.serialize_entry(reader.figure.name, &reader.of(site))?;
+            }
+            for (name, _, estimate) in estimates.iter().flat_map(|of| estimated(with(Adds::Old), of)) {
+                standard_error(&mut map, name, estimate)?;
             }
         }
         if record.objects != ObjectFigures::default() {
-            map.serialize_entry("live_objects", &site.live_objects())?;
-            map.serialize_entry("object_bytes", &site.object_bytes())?;
-            map.serialize_entry("retained_bytes", &site.retained_bytes())?;
+            for reader in with(Adds::Object).filter(|reader| reader.figure.name != "object_allocations") {
+                map.serialize_entry(reader.figure.name, &reader.of(site))?;
+            }
             map.serialize_entry("objects", &ObjectsJson(&record.objects))?;
         }
         // Snapshots do not have them.
@@ -251,7 +245,7 @@ impl Serialize for SiteJson<'_> {
         if let Some(of) = &estimates {
             doubts(&mut map, of)?;
             if site.has_sampled_objects() {
-                object_doubts(&mut map, &of.objects)?;
+                object_doubts(&mut map, of)?;
             }
         }
         map.end()
@@ -292,43 +286,53 @@ struct ObjectsJson<'a>(&'a ObjectFigures);
 impl Serialize for ObjectsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("allocations", &self.0.allocations)?;
-        map.serialize_entry("frees", &self.0.frees)?;
-        map.serialize_entry("total_bytes", &self.0.total_bytes)?;
-        map.serialize_entry("freed_bytes", &self.0.freed_bytes)?;
-        map.serialize_entry("marked_bytes", &self.0.marked_bytes)?;
-        map.serialize_entry("old_objects", &self.0.old_objects)?;
-        map.serialize_entry("old_bytes", &self.0.old_bytes)?;
+        for (name, value) in ObjectFigures::VALUES.iter().zip(self.0.values()) {
+            map.serialize_entry(name, &value)?;
+        }
         if self.0.estimated != 0 {
-            map.serialize_entry("allocations_variance", &self.0.allocations_variance)?;
-            map.serialize_entry("frees_variance", &self.0.frees_variance)?;
-            map.serialize_entry("total_bytes_variance", &self.0.total_bytes_variance)?;
-            map.serialize_entry("freed_bytes_variance", &self.0.freed_bytes_variance)?;
-            map.serialize_entry("allocations_skew", &self.0.allocations_skew)?;
-            map.serialize_entry("frees_skew", &self.0.frees_skew)?;
-            map.serialize_entry("total_bytes_skew", &self.0.total_bytes_skew)?;
-            map.serialize_entry("freed_bytes_skew", &self.0.freed_bytes_skew)?;
-            map.serialize_entry("old_objects_variance", &self.0.old_objects_variance)?;
-            map.serialize_entry("old_bytes_variance", &self.0.old_bytes_variance)?;
-            map.serialize_entry("old_objects_skew", &self.0.old_objects_skew)?;
-            map.serialize_entry("old_bytes_skew", &self.0.old_bytes_skew)?;
+            for (name, doubt) in ObjectFigures::DOUBTS.iter().zip(self.0.doubts()) {
+                map.serialize_entry(name, &doubt)?;
+            }
         }
         map.end()
     }
 }
 
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Sum(value) => serializer.serialize_u64(value),
+            Self::Difference(value) => serializer.serialize_i64(value),
+            Self::Mean(value) => serializer.serialize_f64(value),
+        }
+    }
+}
+
+fn with(adds: Adds) -> impl Iterator<Item = Reader> {
+    figures::all().filter(move |reader| reader.figure.adds == adds)
+}
+
+/// Those with an estimate.
+fn estimated(
+    readers: impl Iterator<Item = Reader>,
+    of: &Estimates,
+) -> impl Iterator<Item = (&'static str, Unit, &Estimate)> {
+    readers.filter_map(|reader| Some((reader.figure.name, reader.figure.unit, reader.estimate(of)?)))
+}
+
+fn standard_error<M: SerializeMap>(map: &mut M, name: &str, of: &Estimate) -> Result<(), M::Error> {
+    map.serialize_entry(&format!("{name}_standard_error"), &of.standard_error())
+}
+
+fn interval<M: SerializeMap>(map: &mut M, name: &str, (low, high): (f64, f64)) -> Result<(), M::Error> {
+    map.serialize_entry(&format!("{name}_interval"), &[low.floor() as i64, high.ceil() as i64])
+}
+
 /// The standard errors and intervals of a site's objects.
-fn object_doubts<M: SerializeMap>(map: &mut M, of: &OfObjects) -> Result<(), M::Error> {
-    let figures = [
-        ("live_objects", &of.live_objects),
-        ("object_bytes", &of.object_bytes),
-        ("object_allocations", &of.object_allocations),
-        ("retained_bytes", &of.retained_bytes),
-    ];
-    for (name, estimate) in figures {
-        let (low, high) = estimate.interval();
-        map.serialize_entry(&format!("{name}_standard_error"), &estimate.standard_error())?;
-        map.serialize_entry(&format!("{name}_interval"), &[low.floor() as i64, high.ceil() as i64])?;
+fn object_doubts<M: SerializeMap>(map: &mut M, of: &Estimates) -> Result<(), M::Error> {
+    for (name, _, estimate) in estimated(with(Adds::Object), of) {
+        standard_error(map, name, estimate)?;
+        interval(map, name, estimate.interval())?;
     }
     Ok(())
 }
@@ -336,27 +340,22 @@ fn object_doubts<M: SerializeMap>(map: &mut M, of: &OfObjects) -> Result<(), M::
 /// The standard errors, the intervals, and what one sample stands for in figures that are summed over processes: with
 /// the standard error, it lets a reader compute the variance.
 fn doubts<M: SerializeMap>(map: &mut M, of: &Estimates) -> Result<(), M::Error> {
-    let figures = [
-        ("allocations", &of.allocations),
-        ("frees", &of.frees),
-        ("total_bytes", &of.total_bytes),
-        ("freed_bytes", &of.freed_bytes),
-        ("live_bytes", &of.live_bytes),
-        ("live_blocks", &of.live_blocks),
-        ("mean_lifespan", &of.mean_lifespan),
-        ("age_total", &of.age_total),
-        ("growth", &of.growth),
-    ];
+    let all = || estimated(figures::all().filter(Reader::is_of_blocks), of);
     map.serialize_entry("estimated", &true)?;
-    for (name, estimate) in figures {
-        map.serialize_entry(&format!("{name}_standard_error"), &estimate.standard_error())?;
+    for (name, _, estimate) in all() {
+        standard_error(map, name, estimate)?;
     }
-    let intervals = figures[..6].iter().map(|(name, estimate)| (*name, estimate.interval()));
-    for (name, (low, high)) in intervals.chain([("growth", of.growth_interval)]) {
-        map.serialize_entry(&format!("{name}_interval"), &[low.floor() as i64, high.ceil() as i64])?;
+    for (name, unit, estimate) in all() {
+        match unit {
+            Unit::Count | Unit::Bytes => interval(map, name, estimate.interval())?,
+            Unit::Change => interval(map, name, of.growth_interval)?,
+            Unit::Age | Unit::MeanAge | Unit::Ages => {}
+        }
     }
-    for (name, estimate) in &figures[..4] {
-        map.serialize_entry(&format!("{name}_per_sample"), &estimate.own_per_sample)?;
+    for (name, unit, estimate) in estimated(with(Adds::Sum), of) {
+        if matches!(unit, Unit::Count | Unit::Bytes) {
+            map.serialize_entry(&format!("{name}_per_sample"), &estimate.own_per_sample)?;
+        }
     }
     Ok(())
 }

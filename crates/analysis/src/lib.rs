@@ -8,6 +8,7 @@
 pub mod account;
 pub mod buffer;
 pub mod estimates;
+pub mod figures;
 pub mod heap;
 pub mod json;
 pub mod leaks;

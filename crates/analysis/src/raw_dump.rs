@@ -12,7 +12,7 @@ mod stacks;
 use std::fmt;
 
 use memintro_abi::{
-    DUMP_MAGIC, DumpHeader, DumpSite, Figures, ObjectFigures, STACKS_MAGIC, SiteKind, VERSION, Variances,
+    BlockFigures, DUMP_MAGIC, DumpHeader, DumpSite, Figures, ObjectFigures, STACKS_MAGIC, SiteKind, VERSION,
 };
 pub use stacks::{MOST_FRAMES, RawFrame, RawStack, Stacks};
 
@@ -68,25 +68,10 @@ impl RawFigures {
         self.0.id
     }
 
-    /// allocations, frees, `total_bytes`, `freed_bytes`, `age_total`, `max_lifespan`, `marked_bytes`
+    /// The figures of its blocks.
     #[must_use]
-    pub fn all(&self) -> [u64; 7] {
-        let site = &self.0;
-        [
-            site.allocations,
-            site.frees,
-            site.total_bytes,
-            site.freed_bytes,
-            site.age_total,
-            site.max_lifespan,
-            site.marked_bytes,
-        ]
-    }
-
-    /// The variances and skews; `None` if the figures are exact.
-    #[must_use]
-    pub fn variances(&self) -> Option<Variances> {
-        (self.0.estimated != 0).then_some(self.0.variances)
+    pub fn blocks(&self) -> &BlockFigures {
+        &self.0.blocks
     }
 
     /// The VM's objects; all 0 unless they were tracked.
@@ -96,7 +81,7 @@ impl RawFigures {
     }
 
     fn is_any(&self) -> bool {
-        self.all() != [0; 7] || self.0.estimated != 0 || self.0.objects != ObjectFigures::default()
+        self.0.blocks != BlockFigures::default() || self.0.objects != ObjectFigures::default()
     }
 }
 
@@ -235,26 +220,7 @@ fn read_header(reader: &mut Reader<'_>) -> Option<DumpHeader> {
         nodes: reader.u64()?,
         stacks: reader.u64()?,
         sample_bytes: reader.u64()?,
-        figures: Figures {
-            allocated_bytes: reader.u64()?,
-            freed_bytes: reader.u64()?,
-            allocations: reader.u64()?,
-            frees: reader.u64()?,
-            missed_frees: reader.u64()?,
-            tracker_bytes: reader.u64()?,
-            dropped: reader.u64()?,
-            sites: reader.u64()?,
-            generation: reader.u64()?,
-            estimated: reader.u64()?,
-            allocated_bytes_variance: reader.f64()?,
-            freed_bytes_variance: reader.f64()?,
-            allocations_variance: reader.f64()?,
-            frees_variance: reader.f64()?,
-            allocated_bytes_skew: reader.f64()?,
-            freed_bytes_skew: reader.f64()?,
-            allocations_skew: reader.f64()?,
-            frees_skew: reader.f64()?,
-        },
+        figures: Figures::read(&mut || reader.u64())?,
     })
 }
 
@@ -263,58 +229,14 @@ fn read_site<'a>(reader: &mut Reader<'a>) -> Option<(DumpSite, &'a [u8])> {
         kind: SiteKind(reader.u32()?),
         line: reader.u32()?,
         name_len: reader.u32()?,
-        estimated: reader.u32()?,
+        padding: reader.u32()?,
         id: reader.u32()?,
         node: reader.u32()?,
-        allocations: reader.u64()?,
-        frees: reader.u64()?,
-        total_bytes: reader.u64()?,
-        freed_bytes: reader.u64()?,
-        age_total: reader.u64()?,
-        max_lifespan: reader.u64()?,
-        marked_bytes: reader.u64()?,
-        variances: Variances {
-            allocations: reader.f64()?,
-            frees: reader.f64()?,
-            total_bytes: reader.f64()?,
-            freed_bytes: reader.f64()?,
-            growth: reader.f64()?,
-            age_total: reader.f64()?,
-            age_covariance: reader.f64()?,
-            allocations_skew: reader.f64()?,
-            frees_skew: reader.f64()?,
-            total_bytes_skew: reader.f64()?,
-            freed_bytes_skew: reader.f64()?,
-        },
-        objects: read_objects(reader)?,
+        blocks: BlockFigures::read(&mut || reader.u64())?,
+        objects: ObjectFigures::read(&mut || reader.u64())?,
     };
     let name = reader.padded(record.name_len as usize)?;
     Some((record, name))
-}
-
-fn read_objects(reader: &mut Reader<'_>) -> Option<ObjectFigures> {
-    Some(ObjectFigures {
-        allocations: reader.u64()?,
-        frees: reader.u64()?,
-        total_bytes: reader.u64()?,
-        freed_bytes: reader.u64()?,
-        marked_bytes: reader.u64()?,
-        old_objects: reader.u64()?,
-        old_bytes: reader.u64()?,
-        estimated: reader.u64()?,
-        allocations_variance: reader.f64()?,
-        frees_variance: reader.f64()?,
-        total_bytes_variance: reader.f64()?,
-        freed_bytes_variance: reader.f64()?,
-        allocations_skew: reader.f64()?,
-        frees_skew: reader.f64()?,
-        total_bytes_skew: reader.f64()?,
-        freed_bytes_skew: reader.f64()?,
-        old_objects_variance: reader.f64()?,
-        old_bytes_variance: reader.f64()?,
-        old_objects_skew: reader.f64()?,
-        old_bytes_skew: reader.f64()?,
-    })
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -340,44 +262,84 @@ impl<'a> Reader<'a> {
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
     }
-
-    /// A variance must be a number, and not negative.
-    fn f64(&mut self) -> Option<f64> {
-        let value = f64::from_bits(self.u64()?);
-        Some(if value.is_finite() { value.max(0.0) } else { 0.0 })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memintro_abi::Estimated;
     use proptest::prelude::*;
 
+    fn bytes_of<T: Copy>(record: &T) -> &[u8] {
+        // SAFETY: the dump's records are made of numbers without padding.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast(), size_of::<T>()) }
+    }
+
+    fn estimated(first: u32) -> Estimated {
+        let doubt = |more: u32| f64::from(first + more);
+        Estimated { value: first.into(), variance: doubt(1), skew: doubt(2) }
+    }
+
+    fn totals() -> Figures {
+        Figures {
+            allocated_bytes: estimated(1),
+            frees: Estimated { value: 4, variance: f64::NAN, skew: -1.0 },
+            generation: 9,
+            estimated: 1,
+            ..Figures::default()
+        }
+    }
+
+    fn blocks(kind: u32) -> BlockFigures {
+        BlockFigures {
+            allocations: estimated(11),
+            freed_bytes: estimated(14),
+            max_lifespan: 16,
+            marked_bytes: estimated(17),
+            age_covariance: 7.0,
+            estimated: u64::from(kind == 1),
+            ..BlockFigures::default()
+        }
+    }
+
+    fn objects() -> ObjectFigures {
+        ObjectFigures {
+            allocations: estimated(21),
+            marked_bytes: 25,
+            old_bytes: estimated(38),
+            estimated: 28,
+            ..ObjectFigures::default()
+        }
+    }
+
     fn dump(sites: &[(u32, u32, &[u8])]) -> Vec<u8> {
-        let mut file = DUMP_MAGIC.to_vec();
-        file.extend(VERSION.to_ne_bytes());
-        file.extend(4242u32.to_ne_bytes());
-        file.extend(1_700_000_000u64.to_ne_bytes());
-        file.extend(6u32.to_ne_bytes());
-        file.extend((-1i32).to_ne_bytes());
-        file.extend((sites.len() as u64).to_ne_bytes());
-        file.resize(file.len() + 4 * 8, 0);
-        file.extend(524_288u64.to_ne_bytes());
-        (1..=9u64).for_each(|figure| file.extend(figure.to_ne_bytes()));
-        file.extend(1u64.to_ne_bytes());
-        [1.5f64, 2.5, f64::NAN, -1.0, 3.5, 4.5, 5.5, 6.5]
-            .iter()
-            .for_each(|figure| file.extend(figure.to_ne_bytes()));
+        let mut file = bytes_of(&DumpHeader {
+            magic: DUMP_MAGIC,
+            version: VERSION,
+            pid: 4242,
+            time: 1_700_000_000,
+            signal: 6,
+            exit_status: -1,
+            sites: sites.len() as u64,
+            texts: 0,
+            frames: 0,
+            nodes: 0,
+            stacks: 0,
+            sample_bytes: 524_288,
+            figures: totals(),
+        })
+        .to_vec();
         for (kind, line, name) in sites {
-            file.extend(kind.to_ne_bytes());
-            file.extend(line.to_ne_bytes());
-            file.extend((name.len() as u32).to_ne_bytes());
-            file.extend(u32::from(*kind == 1).to_ne_bytes());
-            file.extend([0; 8]);
-            (11..=17u64).for_each(|figure| file.extend(figure.to_ne_bytes()));
-            (1..=11u32).for_each(|figure| file.extend(f64::from(figure).to_ne_bytes()));
-            (21..=28u64).for_each(|figure| file.extend(figure.to_ne_bytes()));
-            (29..=40u32).for_each(|figure| file.extend(f64::from(figure).to_ne_bytes()));
+            file.extend_from_slice(bytes_of(&DumpSite {
+                kind: SiteKind(*kind),
+                line: *line,
+                name_len: name.len() as u32,
+                padding: 0,
+                id: 0,
+                node: 0,
+                blocks: blocks(*kind),
+                objects: objects(),
+            }));
             file.extend_from_slice(name);
             file.resize(file.len().next_multiple_of(8), 0);
         }
@@ -385,17 +347,10 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_that_of_the_records() {
-        assert_eq!(dump(&[]).len(), size_of::<DumpHeader>());
-        assert_eq!(dump(&[(2, 0, b"")]).len(), size_of::<DumpHeader>() + size_of::<DumpSite>());
-    }
-
-    #[test]
     fn sites_of_all_kinds_are_read() {
         let file = dump(&[(0, 12, b"/app/leak.rb"), (1, 0, b"/lib/libz.so.1+0x1c"), (2, 0, b"(gc)")]);
         let dump = parse(&file).unwrap();
         assert_eq!((dump.header.pid, dump.header.signal, dump.header.exit_status), (4242, 6, -1));
-        assert_eq!(dump.header.figures.generation, 9);
         let names: Vec<_> = dump.sites.iter().map(|site| site.name).collect();
         assert_eq!(
             names,
@@ -406,18 +361,14 @@ mod tests {
             ]
         );
         assert_eq!(dump.sites[0].line, 12);
-        assert_eq!(dump.sites[2].figures.all(), [11, 12, 13, 14, 15, 16, 17]);
-        let objects = dump.sites[2].figures.objects();
-        assert_eq!((objects.allocations, objects.estimated, objects.old_bytes_skew), (21, 28, 40.0));
+        assert_eq!(
+            (dump.sites[1].figures.blocks(), dump.sites[2].figures.blocks()),
+            (&blocks(1), &blocks(2))
+        );
+        assert_eq!(dump.sites[2].figures.objects(), &objects());
         assert!(dump.stacks.is_none());
-        assert_eq!((dump.sites[0].figures.variances(), dump.sites[2].figures.variances()), (None, None));
-        let variances = dump.sites[1].figures.variances().unwrap();
-        assert_eq!((variances.allocations, variances.growth, variances.age_covariance), (1.0, 5.0, 7.0));
-        assert_eq!((variances.allocations_skew, variances.freed_bytes_skew), (8.0, 11.0));
-        let figures = dump.header.figures;
-        assert_eq!((dump.header.sample_bytes, figures.allocated_bytes_variance), (524_288, 1.5));
-        assert_eq!((figures.allocations_variance, figures.frees_variance), (0.0, 0.0));
-        assert_eq!((figures.allocated_bytes_skew, figures.frees_skew), (3.5, 6.5));
+        let doubtless = Figures { frees: Estimated::exact(4), ..totals() };
+        assert_eq!((dump.header.sample_bytes, dump.header.figures), (524_288, doubtless));
     }
 
     #[test]

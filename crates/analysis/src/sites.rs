@@ -1,34 +1,20 @@
 //! Call sites at one instant, with the texts that their records only point to.
 
-use memintro_abi::{SiteKind, SiteRecord};
+use memintro_abi::{Estimated, SiteKind, SiteRecord};
+
+use crate::figures::computed;
 
 /// The live blocks of a site that are old enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Aged {
     /// Bytes.
-    pub bytes: u64,
+    pub bytes: Estimated,
     /// Blocks.
-    pub blocks: u64,
-    /// Variance of the bytes.
-    pub bytes_variance: f64,
-    /// Variance of the blocks.
-    pub blocks_variance: f64,
-    /// Skew of the bytes.
-    pub bytes_skew: f64,
-    /// Skew of the blocks.
-    pub blocks_skew: f64,
+    pub blocks: Estimated,
     /// The VM's objects that are old enough.
-    pub objects: u64,
+    pub objects: Estimated,
     /// Bytes of their slots.
-    pub object_bytes: u64,
-    /// Variance of the objects.
-    pub objects_variance: f64,
-    /// Variance of the bytes of their slots.
-    pub object_bytes_variance: f64,
-    /// Skew of the objects.
-    pub objects_skew: f64,
-    /// Skew of the bytes of their slots.
-    pub object_bytes_skew: f64,
+    pub object_bytes: Estimated,
 }
 
 /// One site.
@@ -116,73 +102,16 @@ impl Site {
     /// Live bytes of the blocks that count.
     #[must_use]
     pub fn live_bytes(&self) -> i64 {
-        match self.aged {
-            Some(aged) => aged.bytes.cast_signed(),
-            None => difference(self.record.total_bytes, self.record.freed_bytes),
-        }
+        computed::live_bytes(&self.record, self.aged.as_ref())
     }
 
     /// Whether any of its figures is an estimate.
     pub(crate) fn is_estimated(&self) -> bool {
-        self.record.estimated != 0 || self.has_sampled_objects()
+        self.record.blocks.estimated != 0 || self.has_sampled_objects()
     }
 
     /// Whether its objects are a sample.
     pub(crate) fn has_sampled_objects(&self) -> bool {
         self.record.objects.estimated != 0
     }
-
-    /// Live blocks that count.
-    #[must_use]
-    pub fn live_blocks(&self) -> i64 {
-        match self.aged {
-            Some(aged) => aged.blocks.cast_signed(),
-            None => difference(self.record.allocations, self.record.frees),
-        }
-    }
-
-    /// The VM's objects that count.
-    #[must_use]
-    pub fn live_objects(&self) -> i64 {
-        match self.aged {
-            Some(aged) => aged.objects.cast_signed(),
-            None => difference(self.record.objects.allocations, self.record.objects.frees),
-        }
-    }
-
-    /// Bytes of their slots.
-    #[must_use]
-    pub fn object_bytes(&self) -> i64 {
-        match self.aged {
-            Some(aged) => aged.object_bytes.cast_signed(),
-            None => difference(self.record.objects.total_bytes, self.record.objects.freed_bytes),
-        }
-    }
-
-    /// Live bytes of blocks and of slots.
-    #[must_use]
-    pub fn retained_bytes(&self) -> i64 {
-        self.live_bytes().wrapping_add(self.object_bytes())
-    }
-
-    /// Live bytes of all ages, less those at the mark.
-    #[must_use]
-    pub fn growth(&self) -> i64 {
-        difference(self.record.total_bytes, self.record.freed_bytes)
-            .wrapping_sub(self.record.marked_bytes.cast_signed())
-    }
-
-    /// Mean age at which blocks were freed.
-    #[must_use]
-    pub fn mean_lifespan(&self) -> f64 {
-        match self.record.frees {
-            0 => 0.0,
-            frees => self.record.age_total as f64 / frees as f64,
-        }
-    }
-}
-
-/// Frees can outweigh allocations after a reset.
-fn difference(came: u64, went: u64) -> i64 {
-    came.wrapping_sub(went).cast_signed()
 }

@@ -6,14 +6,16 @@
 
 use std::fmt::Write;
 
-use memintro_abi::{Figures, ObjectFigures, SITE_GC, SiteKind};
+use memintro_abi::{Estimated, Figures, SITE_GC, SiteKind};
 
-use crate::estimates::{Estimate, Estimates, estimate, left};
-use crate::sites::{Callers, Site, Sites};
+use crate::estimates::{Estimate, estimate, left, per_sample};
+use crate::sites::{Callers, Sites};
+use columns::Columns;
 use names::Names;
 use stacks::OfLine;
-use units::{bytes, count, counted, noun, share, signed_bytes, uncertain, whole};
+use units::{bytes, count, counted, noun, uncertain};
 
+mod columns;
 mod names;
 pub mod stacks;
 mod units;
@@ -46,9 +48,6 @@ pub struct Head {
     /// Resident bytes of the process, where the kernel says.
     pub rss: Option<u64>,
 }
-
-/// A figure that tables are sorted by, and the column that shows it.
-type Column = (&'static str, fn(&Site, Option<&Estimates>) -> String);
 
 /// Most callers of a site that are shown, and the least share that one must have.
 const MOST_CALLERS: usize = 3;
@@ -109,46 +108,24 @@ struct Sums<'a> {
 
 impl<'a> Sums<'a> {
     fn of(figures: &'a Figures, sample_bytes: u64) -> Self {
-        let nothing_sampled = figures.allocated_bytes_variance <= 0.0;
+        let nothing_sampled = figures.allocated_bytes.variance <= 0.0;
         let mean = if nothing_sampled { sample_bytes as f64 } else { 0.0 };
-        let own = |variance: f64, skew: f64| estimate(0.0, variance, skew, 0.0).own_per_sample;
-        let of_bytes = mean.max(own(figures.allocated_bytes_variance, figures.allocated_bytes_skew));
-        let of_blocks = (mean / LEAST_BLOCK).max(own(figures.allocations_variance, figures.allocations_skew));
-        let live_bytes = figures.allocated_bytes.wrapping_sub(figures.freed_bytes).cast_signed();
-        let live_blocks = figures.allocations.wrapping_sub(figures.frees).cast_signed();
+        let byte = mean.max(per_sample(&figures.allocated_bytes));
+        let block = (mean / LEAST_BLOCK).max(per_sample(&figures.allocations));
+        let all = |of: &Estimated, one: f64| Estimate::of_sum(of, Some(one));
+        let live = |came: &Estimated, went: &Estimated, one: f64| {
+            let of = left(came, went);
+            let value = came.value.wrapping_sub(went.value).cast_signed();
+            estimate(value as f64, of.variance, of.skew, one)
+        };
         Self {
             figures,
-            allocated_bytes: estimate(
-                figures.allocated_bytes as f64,
-                figures.allocated_bytes_variance,
-                figures.allocated_bytes_skew,
-                of_bytes,
-            ),
-            freed_bytes: estimate(
-                figures.freed_bytes as f64,
-                figures.freed_bytes_variance,
-                figures.freed_bytes_skew,
-                of_bytes,
-            ),
-            live_bytes: estimate(
-                live_bytes as f64,
-                left(figures.allocated_bytes_variance, figures.freed_bytes_variance),
-                left(figures.allocated_bytes_skew, figures.freed_bytes_skew),
-                of_bytes,
-            ),
-            allocations: estimate(
-                figures.allocations as f64,
-                figures.allocations_variance,
-                figures.allocations_skew,
-                of_blocks,
-            ),
-            frees: estimate(figures.frees as f64, figures.frees_variance, figures.frees_skew, of_blocks),
-            live_blocks: estimate(
-                live_blocks as f64,
-                left(figures.allocations_variance, figures.frees_variance),
-                left(figures.allocations_skew, figures.frees_skew),
-                of_blocks,
-            ),
+            allocated_bytes: all(&figures.allocated_bytes, byte),
+            freed_bytes: all(&figures.freed_bytes, byte),
+            live_bytes: live(&figures.allocated_bytes, &figures.freed_bytes, byte),
+            allocations: all(&figures.allocations, block),
+            frees: all(&figures.frees, block),
+            live_blocks: live(&figures.allocations, &figures.frees, block),
         }
     }
 
@@ -227,76 +204,11 @@ fn advice(text: &mut String, head: &Head) {
     }
 }
 
-fn columns(by: &str) -> Vec<Column> {
-    let mut columns: Vec<Column> = vec![
-        ("blocks", |site, of| shown(of.map(|of| &of.live_blocks), site.live_blocks(), count)),
-        ("allocs", |site, of| {
-            shown(of.map(|of| &of.allocations), site.record.allocations.cast_signed(), count)
-        }),
-        ("frees", |site, of| shown(of.map(|of| &of.frees), site.record.frees.cast_signed(), count)),
-        ("growth", |site, of| match of {
-            None => signed_bytes(site.growth()),
-            Some(of) => {
-                format!("~{} ±{}", signed_bytes(site.growth()), bytes(whole(of.growth.standard_error())))
-            }
-        }),
-        ("older than 1 GC", |site, of| {
-            shown(of.map(|of| &of.old_bytes), site.record.old_bytes.cast_signed(), bytes)
-        }),
-    ];
-    columns.extend(match by {
-        "object_allocations" => Some::<Column>(("objects made", |site, _| {
-            let of = site.has_sampled_objects().then(|| Estimates::of(site));
-            let made = site.record.objects.allocations.cast_signed();
-            shown(of.as_ref().map(|of| &of.objects.object_allocations), made, count)
-        })),
-        "total_bytes" => Some::<Column>(("allocated", |site, of| {
-            shown(of.map(|of| &of.total_bytes), site.record.total_bytes.cast_signed(), bytes)
-        })),
-        "freed_bytes" => Some::<Column>(("freed", |site, of| {
-            shown(of.map(|of| &of.freed_bytes), site.record.freed_bytes.cast_signed(), bytes)
-        })),
-        "mean_lifespan" => Some::<Column>(("mean life", |site, of| match of {
-            None => format!("{:.1} GCs", site.mean_lifespan()),
-            Some(of) => {
-                format!("~{:.1} ±{:.1} GCs", site.mean_lifespan(), of.mean_lifespan.standard_error())
-            }
-        })),
-        "max_lifespan" => Some::<Column>(("max life", |site, of| {
-            let mark = if of.is_some() { "~" } else { "" };
-            format!("{mark}{}", counted(site.record.max_lifespan.cast_signed(), "GC"))
-        })),
-        "age_total" => Some::<Column>(("age total", |site, of| {
-            shown(of.map(|of| &of.age_total), site.record.age_total.cast_signed(), count)
-        })),
-        _ => None,
-    });
-    columns
-}
-
 fn table(text: &mut String, head: &Head, names: &Names, sums: &Sums<'_>, sites: &Sites, by: &str) -> bool {
-    let columns = columns(by);
+    let columns = Columns::of(sites, by);
     let live = sums.live_bytes.value as i64;
-    let has_objects = sites.list.iter().any(|site| site.record.objects != ObjectFigures::default());
-    let are_sampled = sites.has_sampled_objects();
-    let row = |site: &Site| {
-        let all = site.is_estimated().then(|| Estimates::of(site));
-        let of = all.as_ref().filter(|_| site.record.estimated != 0);
-        let mark = if of.is_some() && live > 0 { "~" } else { "" };
-        let mut cells = if has_objects { object_cells(site, all.as_ref(), are_sampled) } else { Vec::new() };
-        cells.push(shown(of.map(|of| &of.live_bytes), site.live_bytes(), bytes));
-        cells.push(format!("{mark}{}", share(site.live_bytes(), live)));
-        cells.extend(columns.iter().map(|(_, cell)| cell(site, of)));
-        cells
-    };
-    let rows: Vec<Vec<String>> = sites.list.iter().map(row).collect();
-    let objects: &[&str] = if has_objects { &["retained", "objects", "in slots"] } else { &[] };
-    let titles: Vec<&str> = objects
-        .iter()
-        .copied()
-        .chain(["live", "share"])
-        .chain(columns.iter().map(|(title, _)| *title))
-        .collect();
+    let rows: Vec<Vec<String>> = sites.list.iter().map(|site| columns.cells(site, live)).collect();
+    let titles = columns.titles();
     let width = |cell: &str| cell.chars().count();
     let widths: Vec<usize> = (0..titles.len())
         .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| width(cell)).max().unwrap_or(0))
@@ -321,22 +233,6 @@ fn table(text: &mut String, head: &Head, names: &Names, sums: &Sums<'_>, sites: 
         }
     }
     has_callers
-}
-
-/// The columns that come first if objects were tracked, perhaps a sample of them.
-fn object_cells(site: &Site, of: Option<&Estimates>, are_sampled: bool) -> Vec<String> {
-    let sampled = site.has_sampled_objects();
-    let of_objects = of.map(|of| &of.objects);
-    let certain_or = of_objects.filter(|_| sampled);
-    // A site of which no object was sampled may have some.
-    let mark = if !sampled && are_sampled { "~" } else { "" };
-    [
-        shown(of_objects.map(|of| &of.retained_bytes), site.retained_bytes(), bytes),
-        shown(certain_or.map(|of| &of.live_objects), site.live_objects(), count),
-        shown(certain_or.map(|of| &of.object_bytes), site.object_bytes(), bytes),
-    ]
-    .map(|cell| if cell.starts_with('~') { cell } else { format!("{mark}{cell}") })
-    .into()
 }
 
 fn native_callers(text: &mut String, callers: &Callers) -> bool {
@@ -387,7 +283,7 @@ fn remainder(text: &mut String, sums: &Sums<'_>, sites: &Sites) {
 
 /// The sites' samples are drawn independently, so their variances add up.
 fn remaining_error(sums: &Sums<'_>, sites: &Sites) -> Option<f64> {
-    let sampled = sites.list.iter().any(|site| site.record.estimated != 0);
+    let sampled = sites.list.iter().any(|site| site.record.blocks.estimated != 0);
     (sampled || sites.variance_left_out.is_some()).then(|| {
         let variance = sites.variance_left_out.unwrap_or(0.0).max(0.0);
         let one = sums.live_bytes.per_sample;
@@ -405,11 +301,11 @@ fn has_moved(head: &Head, sums: &Sums<'_>, sites: &Sites) -> bool {
     let mut version = head.ruby.split('.').map(|part| part.parse::<u32>().unwrap_or(u32::MAX));
     let is_old = (version.next(), version.next()) < (Some(3), Some(3));
     let collector = sites.list.iter().find(|site| site.record.id == SITE_GC);
-    let live = |total: u64, freed: u64| total.saturating_sub(freed);
+    let live = |total: Estimated, freed: Estimated| total.value.saturating_sub(freed.value);
     let all = live(sums.figures.allocated_bytes, sums.figures.freed_bytes);
     is_old
         && collector.is_some_and(|site| {
-            let own = live(site.record.total_bytes, site.record.freed_bytes);
+            let own = live(site.record.blocks.total_bytes, site.record.blocks.freed_bytes);
             own > 0 && own >= all / 10
         })
 }
@@ -456,7 +352,7 @@ fn notes(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, has_cal
     if has_moved(head, sums, sites) {
         notes.push(MOVED.to_owned());
     }
-    if head.mode.is_none() && figures.allocations > 0 {
+    if head.mode.is_none() && figures.allocations.value > 0 {
         notes.push("Tracking is off: these are the figures of its last run.".to_owned());
     }
     if !notes.is_empty() {

@@ -11,13 +11,13 @@
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::{ContentsOf, MOST_PLACES_OF_CONTENTS, SITE_GC, Status};
+use memintro_abi::{BlockFigures, ContentsOf, MOST_PLACES_OF_CONTENTS, SITE_GC, Status};
 use memintro_tracker::objects::Areas;
 use memintro_tracker::table::{Block, Removed};
 use memintro_tracker::threads::ThreadState;
 
 use crate::apply::{Old, Origin, put_back, take_block};
-use crate::figures::SiteFigures;
+use crate::figures;
 use crate::object_samples;
 use crate::objects::is_tracking;
 use crate::sampling::SAMPLES;
@@ -69,8 +69,9 @@ pub(crate) fn to_lines(context: *mut c_void, contents: ContentsOf) -> Status {
 fn of_collector() -> (u64, u64) {
     shared::flush();
     SITES.get(SITE_GC).map_or((0, 0), |site| {
-        let figures = SiteFigures::of(SITE_GC, site, shared::generation());
-        (figures.allocations, figures.allocations.wrapping_sub(figures.frees))
+        let mut sum = BlockFigures::default();
+        figures::add_site(&mut sum, SITE_GC, site);
+        (sum.allocations.value, sum.allocations.value.wrapping_sub(sum.frees.value))
     })
 }
 

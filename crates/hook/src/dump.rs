@@ -11,7 +11,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use memintro_abi::{
-    DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, EXIT_STATUS_UNKNOWN, SITE_BOOT, SITE_GC, Status,
+    BlockFigures, DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, EXIT_STATUS_UNKNOWN, ObjectFigures,
+    SITE_BOOT, SITE_GC, Status,
 };
 use memintro_tracker::mmap;
 use memintro_tracker::sites::{Kind, Site, Tables};
@@ -19,7 +20,7 @@ use memintro_tracker::threads::ThreadState;
 
 use crate::dump_file::{DumpFile, PathBuffer};
 use crate::dump_stacks::{self, Code};
-use crate::figures::{self, SiteFigures, is_used};
+use crate::figures::{self, is_used};
 use crate::shared::{self, SITES, STACK_DEPTH, THREADS};
 use crate::{in_band, objects, sampling, thread};
 
@@ -201,24 +202,21 @@ fn write_stacks<'a>(out: &mut Output<'_>, tables: &Tables<'_>, sites: impl Itera
 /// is not that of its caller.
 #[inline(never)]
 fn write_site(out: &mut Output<'_>, id: u32, site: Site<'_>, name_len: u32, alone: bool) {
-    let figures = if alone { SiteFigures::of(id, site, 0) } else { SiteFigures::of_line(id, site, 0) };
-    out.value(&DumpSite {
+    let mut record = DumpSite {
         kind: figures::kind(site),
         line: site.line(),
         name_len,
-        estimated: u32::from(figures.estimated),
+        padding: 0,
         id: SITES.leaf_of(id),
         node: if alone { site.node() } else { 0 },
-        allocations: figures.allocations,
-        frees: figures.frees,
-        total_bytes: figures.total_bytes,
-        freed_bytes: figures.freed_bytes,
-        age_total: figures.age_total,
-        max_lifespan: figures.max_lifespan,
-        marked_bytes: figures.marked_bytes,
-        variances: figures.variances,
-        objects: if alone { objects::figures_now(id) } else { objects::figures_of_line(id) },
-    });
+        blocks: BlockFigures::default(),
+        objects: ObjectFigures::default(),
+    };
+    for (part, site) in SITES.with_stacks(id).take(if alone { 1 } else { usize::MAX }) {
+        figures::add_site(&mut record.blocks, part, site);
+        objects::add(&mut record.objects, part, shared::generation());
+    }
+    out.value(&record);
 }
 
 /// A place in a module, which may not be loaded any more, or a bare address.

@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-use memintro_abi::{Figures, SiteKind, ThreadFigures, Variances};
+use memintro_abi::{BlockFigures, Estimated, Figures, SiteKind, ThreadFigures};
 use memintro_tracker::chance;
-use memintro_tracker::estimate::{Estimated, EstimatedYoung};
+use memintro_tracker::estimate::EstimatedYoung;
 use memintro_tracker::sites::{Kind, Site};
 use memintro_tracker::threads::{ThreadState, Traffic};
 
@@ -32,17 +32,20 @@ pub(crate) fn of_process() -> Figures {
 
 fn sums() -> Figures {
     let mut sum = Figures::default();
+    let more = |sum: &mut Estimated, part: &AtomicU64| {
+        sum.value = sum.value.wrapping_add(part.load(Ordering::Relaxed));
+    };
     for part in THREADS.states().map(|state| &state.traffic) {
-        sum.freed_bytes = sum.freed_bytes.wrapping_add(part.freed_bytes.load(Ordering::Relaxed));
-        sum.frees = sum.frees.wrapping_add(part.frees.load(Ordering::Relaxed));
+        more(&mut sum.freed_bytes, &part.freed_bytes);
+        more(&mut sum.frees, &part.frees);
     }
     let [blocks, bytes] = lost::taken_out();
-    sum.frees = sum.frees.wrapping_add(blocks);
-    sum.freed_bytes = sum.freed_bytes.wrapping_add(bytes);
+    sum.frees.add(&Estimated::exact(blocks));
+    sum.freed_bytes.add(&Estimated::exact(bytes));
     fence(Ordering::SeqCst);
     for part in THREADS.states().map(|state| &state.traffic) {
-        sum.allocated_bytes = sum.allocated_bytes.wrapping_add(part.allocated_bytes.load(Ordering::Relaxed));
-        sum.allocations = sum.allocations.wrapping_add(part.allocations.load(Ordering::Relaxed));
+        more(&mut sum.allocated_bytes, &part.allocated_bytes);
+        more(&mut sum.allocations, &part.allocations);
         sum.missed_frees = sum.missed_frees.wrapping_add(part.missed_frees.load(Ordering::Relaxed));
         sum.dropped = sum.dropped.wrapping_add(part.dropped.load(Ordering::Relaxed));
     }
@@ -50,18 +53,10 @@ fn sums() -> Figures {
     if sampling::has_estimates() {
         let sampled = SAMPLES.totals.figures();
         sum.estimated = 1;
-        sum.allocated_bytes = sum.allocated_bytes.wrapping_add(sampled.total_bytes);
-        sum.freed_bytes = sum.freed_bytes.wrapping_add(sampled.freed_bytes);
-        sum.allocations = sum.allocations.wrapping_add(sampled.allocations);
-        sum.frees = sum.frees.wrapping_add(sampled.frees);
-        sum.allocated_bytes_variance = sampled.variances.total_bytes;
-        sum.freed_bytes_variance = sampled.variances.freed_bytes;
-        sum.allocations_variance = sampled.variances.allocations;
-        sum.frees_variance = sampled.variances.frees;
-        sum.allocated_bytes_skew = sampled.variances.total_bytes_skew;
-        sum.freed_bytes_skew = sampled.variances.freed_bytes_skew;
-        sum.allocations_skew = sampled.variances.allocations_skew;
-        sum.frees_skew = sampled.variances.frees_skew;
+        sum.allocated_bytes.add(&sampled.total_bytes);
+        sum.freed_bytes.add(&sampled.freed_bytes);
+        sum.allocations.add(&sampled.allocations);
+        sum.frees.add(&sampled.frees);
     }
     sum.tracker_bytes = state::tracker_bytes();
     sum.sites = u64::from(SITES.count());
@@ -84,122 +79,48 @@ pub(crate) fn of_thread(own: &ThreadState) -> ThreadFigures {
     };
     if sampling::has_estimates() {
         let sampled = own.estimate.figures();
-        let (mine, all) = (sampled.variances, SAMPLES.totals.figures().variances);
+        let all = SAMPLES.totals.figures();
         figures.estimated = 1;
         figures.allocated_bytes = figures.allocated_bytes.wrapping_add(sampling::bytes_of(own));
-        figures.freed_bytes = figures.freed_bytes.wrapping_add(sampled.freed_bytes);
-        figures.allocations = figures.allocations.wrapping_add(sampled.allocations);
-        figures.frees = figures.frees.wrapping_add(sampled.frees);
-        figures.freed_bytes_variance = sampled.variances.freed_bytes;
-        figures.allocations_variance = sampled.variances.allocations;
-        figures.frees_variance = sampled.variances.frees;
-        let bytes = per_sample(all.total_bytes_skew, all.total_bytes, sampling::mean() as f64);
+        figures.freed_bytes = figures.freed_bytes.wrapping_add(sampled.freed_bytes.value);
+        figures.allocations = figures.allocations.wrapping_add(sampled.allocations.value);
+        figures.frees = figures.frees.wrapping_add(sampled.frees.value);
+        figures.freed_bytes_variance = sampled.freed_bytes.variance;
+        figures.allocations_variance = sampled.allocations.variance;
+        figures.frees_variance = sampled.frees.variance;
+        let bytes = per_sample(&all.total_bytes, sampling::mean() as f64);
         // If nothing was sampled, the weight of a block of the least size that allocators hand out.
-        let blocks = per_sample(all.allocations_skew, all.allocations, chance::weight(16, sampling::mean()));
-        figures.freed_bytes_per_sample = per_sample(mine.freed_bytes_skew, mine.freed_bytes, bytes);
-        let blocks = per_sample(mine.allocations_skew, mine.allocations, blocks);
+        let blocks = per_sample(&all.allocations, chance::weight(16, sampling::mean()));
+        figures.freed_bytes_per_sample = per_sample(&sampled.freed_bytes, bytes);
+        let blocks = per_sample(&sampled.allocations, blocks);
         figures.allocations_per_sample = blocks;
-        figures.frees_per_sample = per_sample(mine.frees_skew, mine.frees, blocks);
+        figures.frees_per_sample = per_sample(&sampled.frees, blocks);
     }
     figures
 }
 
 /// How much of a figure one sampled block stands for. A site without samples uses the mean of the others.
-fn per_sample(skew: f64, variance: f64, others: f64) -> f64 {
-    if variance > 0.0 { skew / variance } else { others }
+fn per_sample(of: &Estimated, others: f64) -> f64 {
+    if of.variance > 0.0 { of.skew / of.variance } else { others }
 }
 
-/// The figures of a call site.
-pub(crate) struct SiteFigures {
-    pub(crate) allocations: u64,
-    pub(crate) frees: u64,
-    pub(crate) total_bytes: u64,
-    pub(crate) freed_bytes: u64,
-    pub(crate) age_total: u64,
-    pub(crate) max_lifespan: u64,
-    pub(crate) marked_bytes: u64,
-    pub(crate) estimated: bool,
-    pub(crate) variances: Variances,
-    /// The part of the live blocks that was born in the current generation.
-    pub(crate) young: EstimatedYoung,
-}
-
-impl SiteFigures {
-    /// For a line with all its stacks. What is young is left out.
-    pub(crate) fn of_line(id: u32, site: Site<'_>, now: u32) -> Self {
-        let mut sum = Self::of(id, site, now);
-        for (id, site) in SITES.with_stacks(id).skip(1) {
-            let part = Self::of(id, site, now);
-            for (sum, part) in [
-                (&mut sum.allocations, part.allocations),
-                (&mut sum.frees, part.frees),
-                (&mut sum.total_bytes, part.total_bytes),
-                (&mut sum.freed_bytes, part.freed_bytes),
-                (&mut sum.age_total, part.age_total),
-                (&mut sum.marked_bytes, part.marked_bytes),
-            ] {
-                *sum = sum.wrapping_add(part);
-            }
-            sum.max_lifespan = sum.max_lifespan.max(part.max_lifespan);
-            sum.estimated |= part.estimated;
-            add_variances(&mut sum.variances, &part.variances);
-        }
-        sum
-    }
-
-    pub(crate) fn of(id: u32, site: Site<'_>, now: u32) -> Self {
-        let young = SAMPLES.site(id).map(|estimate| estimate.young(now)).unwrap_or_default();
-        let sampled = SAMPLES.site(id).map(|estimate| estimate.figures());
-        let estimated = sampled.is_some();
-        let sampled = sampled.unwrap_or_default();
-        let sum = |counted: &AtomicU64, sampled: u64| counted.load(Ordering::Relaxed).wrapping_add(sampled);
-        let counters = &site.counters;
-        Self {
-            allocations: sum(&counters.allocations, sampled.allocations),
-            frees: sum(&counters.frees, sampled.frees),
-            total_bytes: sum(&counters.total_bytes, sampled.total_bytes),
-            freed_bytes: sum(&counters.freed_bytes, sampled.freed_bytes),
-            age_total: sum(&counters.age_total, sampled.age_total),
-            max_lifespan: counters.max_lifespan.load(Ordering::Relaxed).max(sampled.max_lifespan),
-            marked_bytes: sum(site.marked_bytes(), sampled.marked_bytes),
-            estimated,
-            variances: variances(&sampled),
-            young: {
-                let (blocks, bytes) = counters.young(now);
-                EstimatedYoung {
-                    blocks: young.blocks.wrapping_add_signed(blocks),
-                    bytes: young.bytes.wrapping_add_signed(bytes),
-                    ..young
-                }
-            },
-        }
+/// Adds the figures of a call site.
+#[inline(never)]
+pub(crate) fn add_site(sum: &mut BlockFigures, id: u32, site: Site<'_>) {
+    site.counters.add_to(sum);
+    sum.marked_bytes.value = sum.marked_bytes.value.wrapping_add(site.marked_bytes().load(Ordering::Relaxed));
+    if let Some(estimate) = SAMPLES.site(id) {
+        estimate.add_to(sum);
     }
 }
 
-/// Samples of stacks are drawn independently, so their variances add up.
-pub(crate) fn add_variances(sum: &mut Variances, part: &Variances) {
-    macro_rules! add {
-        ($($name:ident),*) => { $(sum.$name += part.$name;)* };
-    }
-    add!(allocations, frees, total_bytes, freed_bytes, growth, age_total, age_covariance);
-    add!(allocations_skew, frees_skew, total_bytes_skew, freed_bytes_skew);
-}
-
-fn variances(sampled: &Estimated) -> Variances {
-    let all = sampled.variances;
-    Variances {
-        allocations: all.allocations,
-        frees: all.frees,
-        total_bytes: all.total_bytes,
-        freed_bytes: all.freed_bytes,
-        growth: all.growth,
-        age_total: all.age_total,
-        age_covariance: all.age_covariance,
-        allocations_skew: all.allocations_skew,
-        frees_skew: all.frees_skew,
-        total_bytes_skew: all.total_bytes_skew,
-        freed_bytes_skew: all.freed_bytes_skew,
-    }
+/// The live blocks of a call site that were born in the current generation.
+pub(crate) fn young(id: u32, site: Site<'_>, now: u32) -> EstimatedYoung {
+    let mut young = SAMPLES.site(id).map(|estimate| estimate.young(now)).unwrap_or_default();
+    let (blocks, bytes) = site.counters.young(now);
+    young.blocks.value = young.blocks.value.wrapping_add_signed(blocks);
+    young.bytes.value = young.bytes.value.wrapping_add_signed(bytes);
+    young
 }
 
 /// Whether a site has any event.

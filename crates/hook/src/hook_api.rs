@@ -4,14 +4,16 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, ContentsOf, EACH_SITE, Figures, Frame, HookApi, Judge, Mode, Origin, OwnRange, PageOf,
-    PatchEntry, SITE_ALONE, SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
+    BlockFigures, BlockRecord, ContentsOf, EACH_SITE, Figures, Frame, HookApi, Judge, Mode, ObjectFigures,
+    Origin, OwnRange, PageOf, PatchEntry, SITE_ALONE, SiteRecord, StartOptions, Status, ThreadFigures,
+    Visitor, VmSource,
 };
+use memintro_tracker::estimate;
 use memintro_tracker::sites::Site;
 use memintro_tracker::table::Removed;
 use memintro_tracker::{ranges, stack};
 
-use crate::figures::{self, SiteFigures, is_used};
+use crate::figures::{self, is_used};
 use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
@@ -236,17 +238,10 @@ fn site_record(id: u32, site: Site<'_>, now: u32, walk: u32) -> SiteRecord {
         Some(module) => (module.base.map_or(0, |base| base.wrapping_add(site.offset())), module.build),
         None => (site.address(), 0),
     };
-    let figures = SiteFigures::of(id, site, now);
-    let (young, all) = (figures.young, figures.variances);
-    // After a reset, frees can outweigh allocations.
-    let old = |allocated: u64, freed: u64, young: u64| {
-        allocated.wrapping_sub(freed).wrapping_sub(young).cast_signed().max(0).cast_unsigned()
-    };
-    // A remainder this small beside the values subtracted is only rounding.
-    let left = |allocated: f64, freed: f64, young: f64| {
-        let left = allocated - freed - young;
-        if left < 1e-9 * allocated { 0.0 } else { left }
-    };
+    let young = figures::young(id, site, now);
+    let (mut blocks, mut of_objects) = (BlockFigures::default(), ObjectFigures::default());
+    figures::add_site(&mut blocks, id, site);
+    objects::add(&mut of_objects, id, now);
     SiteRecord {
         id,
         kind: figures::kind(site),
@@ -256,22 +251,10 @@ fn site_record(id: u32, site: Site<'_>, now: u32, walk: u32) -> SiteRecord {
         address,
         module_offset: if path.is_null() { 0 } else { site.offset() },
         module_build,
-        allocations: figures.allocations,
-        frees: figures.frees,
-        total_bytes: figures.total_bytes,
-        freed_bytes: figures.freed_bytes,
-        age_total: figures.age_total,
-        max_lifespan: figures.max_lifespan,
-        marked_bytes: figures.marked_bytes,
-        estimated: u64::from(figures.estimated),
-        variances: figures.variances,
-        old_blocks: old(figures.allocations, figures.frees, young.blocks),
-        old_bytes: old(figures.total_bytes, figures.freed_bytes, young.bytes),
-        old_blocks_variance: left(all.allocations, all.frees, young.blocks_variance),
-        old_bytes_variance: left(all.total_bytes, all.freed_bytes, young.bytes_variance),
-        old_blocks_skew: left(all.allocations_skew, all.frees_skew, young.blocks_skew),
-        old_bytes_skew: left(all.total_bytes_skew, all.freed_bytes_skew, young.bytes_skew),
-        objects: objects::figures(id, now),
+        blocks,
+        old_blocks: estimate::old(&blocks.allocations, &blocks.frees, &young.blocks),
+        old_bytes: estimate::old(&blocks.total_bytes, &blocks.freed_bytes, &young.bytes),
+        objects: of_objects,
         stack: u64::from(site.node()),
     }
 }

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use memintro_abi::{BlockRecord, ObjectFigures};
 use memintro_tracker::chance::{self, Generator};
+use memintro_tracker::estimate;
 use memintro_tracker::samples::{Drawn, Put, Sample, Samples};
 use memintro_tracker::threads::{ThreadState, bump};
 
@@ -102,36 +103,12 @@ pub(crate) fn has(id: u32) -> bool {
 pub(crate) fn add(id: u32, figures: &mut ObjectFigures, now: u32) {
     let Some(estimate) = OBJECT_SAMPLES.site(id) else { return };
     let (young, sampled) = (estimate.young(now), estimate.figures());
-    let of = sampled.variances;
-    // After a reset, frees can outweigh allocations.
-    let old = |came: u64, went: u64, young: u64| {
-        came.wrapping_sub(went).wrapping_sub(young).cast_signed().max(0).cast_unsigned()
-    };
-    // A remainder this small beside the values subtracted is only rounding.
-    let left = |came: f64, went: f64, young: f64| {
-        let left = came - went - young;
-        if left < 1e-9 * came { 0.0 } else { left }
-    };
-    figures.allocations = figures.allocations.wrapping_add(sampled.allocations);
-    figures.frees = figures.frees.wrapping_add(sampled.frees);
-    figures.total_bytes = figures.total_bytes.wrapping_add(sampled.total_bytes);
-    figures.freed_bytes = figures.freed_bytes.wrapping_add(sampled.freed_bytes);
-    figures.marked_bytes = figures.marked_bytes.wrapping_add(sampled.marked_bytes);
-    figures.old_objects =
-        figures.old_objects.wrapping_add(old(sampled.allocations, sampled.frees, young.blocks));
-    figures.old_bytes =
-        figures.old_bytes.wrapping_add(old(sampled.total_bytes, sampled.freed_bytes, young.bytes));
+    figures.allocations.add(&sampled.allocations);
+    figures.frees.add(&sampled.frees);
+    figures.total_bytes.add(&sampled.total_bytes);
+    figures.freed_bytes.add(&sampled.freed_bytes);
+    figures.marked_bytes = figures.marked_bytes.wrapping_add(sampled.marked_bytes.value);
+    figures.old_objects.add(&estimate::old(&sampled.allocations, &sampled.frees, &young.blocks));
+    figures.old_bytes.add(&estimate::old(&sampled.total_bytes, &sampled.freed_bytes, &young.bytes));
     figures.estimated = 1;
-    figures.allocations_variance = of.allocations;
-    figures.frees_variance = of.frees;
-    figures.total_bytes_variance = of.total_bytes;
-    figures.freed_bytes_variance = of.freed_bytes;
-    figures.allocations_skew = of.allocations_skew;
-    figures.frees_skew = of.frees_skew;
-    figures.total_bytes_skew = of.total_bytes_skew;
-    figures.freed_bytes_skew = of.freed_bytes_skew;
-    figures.old_objects_variance = left(of.allocations, of.frees, young.blocks_variance);
-    figures.old_bytes_variance = left(of.total_bytes, of.freed_bytes, young.bytes_variance);
-    figures.old_objects_skew = left(of.allocations_skew, of.frees_skew, young.blocks_skew);
-    figures.old_bytes_skew = left(of.total_bytes_skew, of.freed_bytes_skew, young.bytes_skew);
 }

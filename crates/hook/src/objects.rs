@@ -7,11 +7,13 @@
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memintro_abi::{
-    BlockRecord, Frame, Judge, MarkedPage, OBJECT_IS_DEAD, OBJECT_IS_OLD, ObjectFigures, PageOf, Status,
+    BlockRecord, Estimated, Frame, Judge, MarkedPage, OBJECT_IS_DEAD, OBJECT_IS_OLD, ObjectFigures, PageOf,
+    Status,
 };
+use memintro_tracker::estimate;
 use memintro_tracker::lock::wait_round;
 use memintro_tracker::objects::{Page, Verdict};
 use memintro_tracker::sites::{SiteObjects, objects_of};
@@ -21,7 +23,6 @@ use memintro_tracker::threads::{Busy, ThreadState, bump};
 use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::record;
 use crate::shared::{self, ACTIVE, OBJECTS, SITES, THREADS, TRACKS_OBJECTS};
-use crate::stacks;
 use crate::state;
 use crate::thread;
 
@@ -251,46 +252,21 @@ pub(crate) fn each(visit: &mut dyn FnMut(&BlockRecord)) -> Status {
     }))
 }
 
-/// The figures of the objects of a site alone, for a dump.
+/// Adds the figures of a site's objects. The world is paused, and all threads' counters are flushed.
 #[inline(never)]
-pub(crate) fn figures_now(id: u32) -> ObjectFigures {
-    figures(id, shared::generation())
-}
-
-/// The figures of the objects of a line with all its stacks, for a dump.
-#[inline(never)]
-pub(crate) fn figures_of_line(id: u32) -> ObjectFigures {
-    let mut sum = ObjectFigures::default();
-    for (id, _) in SITES.with_stacks(id) {
-        stacks::add_objects(&mut sum, &figures_now(id));
-    }
-    sum
-}
-
-/// The figures of a site's objects. The world is paused, and all threads' counters are flushed.
-pub(crate) fn figures(id: u32, now: u32) -> ObjectFigures {
-    let Some(SiteObjects { counters, marked_bytes }) = SITES.objects(id) else {
-        return ObjectFigures::default();
-    };
-    let (allocations, frees) =
-        (counters.allocations.load(Ordering::Relaxed), counters.frees.load(Ordering::Relaxed));
-    let (total_bytes, freed_bytes) =
-        (counters.total_bytes.load(Ordering::Relaxed), counters.freed_bytes.load(Ordering::Relaxed));
+pub(crate) fn add(sum: &mut ObjectFigures, id: u32, now: u32) {
+    let Some(SiteObjects { counters, marked_bytes }) = SITES.objects(id) else { return };
+    let exact = |counter: &AtomicU64| Estimated::exact(counter.load(Ordering::Relaxed));
+    let (allocations, frees) = (exact(&counters.allocations), exact(&counters.frees));
+    let (total_bytes, freed_bytes) = (exact(&counters.total_bytes), exact(&counters.freed_bytes));
     let (young_objects, young_bytes) = counters.young(now);
-    // After a reset, frees can outweigh allocations.
-    let old = |all: u64, gone: u64, young: i64| {
-        all.wrapping_sub(gone).cast_signed().wrapping_sub(young).max(0).cast_unsigned()
-    };
-    let mut figures = ObjectFigures {
-        allocations,
-        frees,
-        total_bytes,
-        freed_bytes,
-        marked_bytes: marked_bytes.load(Ordering::Relaxed),
-        old_objects: old(allocations, frees, young_objects),
-        old_bytes: old(total_bytes, freed_bytes, young_bytes),
-        ..ObjectFigures::default()
-    };
-    object_samples::add(id, &mut figures, now);
-    figures
+    let young = |young: i64| Estimated::exact(young.cast_unsigned());
+    sum.allocations.add(&allocations);
+    sum.frees.add(&frees);
+    sum.total_bytes.add(&total_bytes);
+    sum.freed_bytes.add(&freed_bytes);
+    sum.marked_bytes = sum.marked_bytes.wrapping_add(marked_bytes.load(Ordering::Relaxed));
+    sum.old_objects.add(&estimate::old(&allocations, &frees, &young(young_objects)));
+    sum.old_bytes.add(&estimate::old(&total_bytes, &freed_bytes, &young(young_bytes)));
+    object_samples::add(id, sum, now);
 }

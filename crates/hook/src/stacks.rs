@@ -10,13 +10,12 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
 use memintro_abi::{
-    Frame, FrameKind, ObjectFigures, SITE_BOOT, SITE_GC, SITE_OTHER, SiteRecord, StackFrame, Status, VmSource,
+    Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER, SiteRecord, StackFrame, Status, VmSource,
 };
 use memintro_tracker::lock::given_up;
 use memintro_tracker::sites::{MOST_FRAMES, StackMemory};
 use memintro_tracker::threads::ThreadState;
 
-use crate::figures;
 use crate::line::{self, Frames};
 use crate::shared::{SITES, STACK_DEPTH};
 
@@ -280,40 +279,8 @@ pub(crate) unsafe extern "C" fn frame(number: u32, answer: *mut StackFrame) -> S
 
 /// Adds what a stack has to the figures of its line.
 pub(crate) fn add(sum: &mut SiteRecord, part: &SiteRecord) {
-    macro_rules! add_wrapping {
-        ($($name:ident),*) => { $(sum.$name = sum.$name.wrapping_add(part.$name);)* };
-    }
-    add_wrapping!(
-        allocations,
-        frees,
-        total_bytes,
-        freed_bytes,
-        age_total,
-        marked_bytes,
-        old_blocks,
-        old_bytes
-    );
-    sum.max_lifespan = sum.max_lifespan.max(part.max_lifespan);
-    sum.estimated |= part.estimated;
-    figures::add_variances(&mut sum.variances, &part.variances);
-    sum.old_blocks_variance += part.old_blocks_variance;
-    sum.old_bytes_variance += part.old_bytes_variance;
-    sum.old_blocks_skew += part.old_blocks_skew;
-    sum.old_bytes_skew += part.old_bytes_skew;
-    add_objects(&mut sum.objects, &part.objects);
-}
-
-/// Adds what a stack has to the figures of its line's objects.
-pub(crate) fn add_objects(sum: &mut ObjectFigures, part: &ObjectFigures) {
-    macro_rules! add_wrapping {
-        ($($name:ident),*) => { $(sum.$name = sum.$name.wrapping_add(part.$name);)* };
-    }
-    add_wrapping!(allocations, frees, total_bytes, freed_bytes, marked_bytes, old_objects, old_bytes);
-    sum.estimated |= part.estimated;
-    macro_rules! add_doubts {
-        ($($name:ident),*) => { $(sum.$name += part.$name;)* };
-    }
-    add_doubts!(allocations_variance, frees_variance, total_bytes_variance, freed_bytes_variance);
-    add_doubts!(allocations_skew, frees_skew, total_bytes_skew, freed_bytes_skew);
-    add_doubts!(old_objects_variance, old_bytes_variance, old_objects_skew, old_bytes_skew);
+    sum.blocks.add(&part.blocks);
+    sum.old_blocks.add(&part.old_blocks);
+    sum.old_bytes.add(&part.old_bytes);
+    sum.objects.add(&part.objects);
 }

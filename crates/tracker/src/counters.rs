@@ -13,26 +13,39 @@ use core::cell::Cell;
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use memintro_abi::BlockFigures;
 use schedule::Schedule;
 
-/// The shared counters of one call site.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Allocations.
-    pub allocations: AtomicU64,
-    /// Frees of its blocks.
-    pub frees: AtomicU64,
-    /// Bytes asked for.
-    pub total_bytes: AtomicU64,
-    /// Bytes freed.
-    pub freed_bytes: AtomicU64,
-    /// Sum of ages at free.
-    pub age_total: AtomicU64,
-    /// Greatest age at free.
-    pub max_lifespan: AtomicU64,
-    young: Young,
-    schedule: Schedule,
+macro_rules! define_counters {
+    (
+        sums { $($(#[doc = $sum_doc:literal])+ $sum:ident: $sum_unit:ident;)+ }
+        exact {}
+        maxima { $($(#[doc = $max_doc:literal])+ $max:ident: $max_unit:ident;)+ }
+        $($rest:tt)*
+    ) => {
+        /// The shared counters of one call site.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[doc = $sum_doc])+ pub $sum: AtomicU64,)+
+            $($(#[doc = $max_doc])+ pub $max: AtomicU64,)+
+            young: Young,
+            schedule: Schedule,
+        }
+
+        impl Counters {
+            /// Adds what was counted. Nothing of it is an estimate.
+            pub fn add_to(&self, sum: &mut BlockFigures) {
+                $(sum.$sum.value = sum.$sum.value.wrapping_add(self.$sum.load(Ordering::Relaxed));)+
+                $(sum.$max = sum.$max.max(self.$max.load(Ordering::Relaxed));)+
+            }
+
+            fn all(&self) -> [&AtomicU64; [$(stringify!($sum),)+ $(stringify!($max),)+].len()] {
+                [$(&self.$sum,)+ $(&self.$max,)+]
+            }
+        }
+    };
 }
+memintro_abi::site_figures!(define_counters);
 
 /// Live blocks and bytes of one generation, the last one in which there were any. Each of the two words holds the
 /// generation beside its sum, so a new generation begins at 0 without a lock. Sums of older generations are not
@@ -122,14 +135,7 @@ impl Counters {
 
     /// All zero again. The caller has paused the world.
     pub fn reset(&self) {
-        for counter in [
-            &self.allocations,
-            &self.frees,
-            &self.total_bytes,
-            &self.freed_bytes,
-            &self.age_total,
-            &self.max_lifespan,
-        ] {
+        for counter in self.all() {
             counter.store(0, Ordering::Relaxed);
         }
         self.young.blocks.store(0, Ordering::Relaxed);

@@ -15,45 +15,109 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use memintro_abi::{BlockFigures, Estimated, Unit};
+
 use crate::chance;
 
 const COUNT_BITS: u32 = 16;
 const BYTE_BITS: u32 = 8;
 
-/// Sums over sampled blocks. All-zero memory is an empty one.
+/// The sum of a figure over sampled blocks, and what is known of its error.
 #[derive(Debug, Default)]
-pub struct Estimate {
-    allocations: AtomicU64,
-    frees: AtomicU64,
-    total_bytes: AtomicU64,
-    freed_bytes: AtomicU64,
-    marked_bytes: AtomicU64,
-    max_lifespan: AtomicU64,
-    age_total: AtomicU64,
-    allocations_variance: AtomicU64,
-    frees_variance: AtomicU64,
-    total_bytes_variance: AtomicU64,
-    freed_bytes_variance: AtomicU64,
-    growth_variance: AtomicU64,
-    age_variance: AtomicU64,
-    age_covariance: AtomicU64,
-    allocations_skew: AtomicU64,
-    frees_skew: AtomicU64,
-    total_bytes_skew: AtomicU64,
-    freed_bytes_skew: AtomicU64,
-    young: Young,
+struct Sum {
+    value: AtomicU64,
+    variance: AtomicU64,
+    skew: AtomicU64,
 }
+
+impl Sum {
+    fn count(&self, share: &Share, sign: i64) {
+        bump(&self.value, share.count().wrapping_mul(sign.cast_unsigned()));
+        grow(&self.variance, sign as f64 * share.variance);
+        grow(&self.skew, sign as f64 * share.skew);
+    }
+
+    fn measure(&self, share: &Share, sign: i64) {
+        bump(&self.value, share.bytes().wrapping_mul(sign.cast_unsigned()));
+        grow(&self.variance, sign as f64 * share.bytes_variance());
+        grow(&self.skew, sign as f64 * share.bytes_skew());
+    }
+
+    fn read(&self, unit: Unit) -> Estimated {
+        let value = match unit {
+            Unit::Count | Unit::Age | Unit::MeanAge => rounded(&self.value, COUNT_BITS),
+            Unit::Bytes | Unit::Change => rounded(&self.value, BYTE_BITS),
+            Unit::Ages => (float(&self.value) + 0.5) as u64,
+        };
+        Estimated { value, variance: float(&self.variance), skew: float(&self.skew) }
+    }
+
+    fn add_to(&self, sum: &mut Estimated, unit: Unit) {
+        sum.add(&self.read(unit));
+    }
+
+    fn reset(&self) {
+        for sum in [&self.value, &self.variance, &self.skew] {
+            sum.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+macro_rules! define_estimate {
+    (
+        sums { $($(#[doc = $sum_doc:literal])+ $sum:ident: $sum_unit:ident;)+ }
+        exact {}
+        maxima { $($(#[doc = $max_doc:literal])+ $max:ident: $max_unit:ident;)+ }
+        $($rest:tt)*
+    ) => {
+        /// Sums over sampled blocks. All-zero memory is an empty one.
+        #[derive(Debug, Default)]
+        pub struct Estimate {
+            $($sum: Sum,)+
+            $($max: AtomicU64,)+
+            /// The variance is that of the growth.
+            marked_bytes: Sum,
+            age_covariance: AtomicU64,
+            young: Young,
+        }
+
+        impl Estimate {
+            /// Adds the figures now. Freed figures are read before allocated ones, so that no sum shows more freed than
+            /// allocated.
+            pub fn add_to(&self, sum: &mut BlockFigures) {
+                for is_freed in [true, false] {
+                    $(if matches!(stringify!($sum), "frees" | "freed_bytes") == is_freed {
+                        self.$sum.add_to(&mut sum.$sum, Unit::$sum_unit);
+                    })+
+                    core::sync::atomic::fence(Ordering::SeqCst);
+                }
+                $(sum.$max = sum.$max.max(self.$max.load(Ordering::Relaxed));)+
+                let marked = self.marked_bytes.read(Unit::Bytes);
+                sum.marked_bytes.add(&Estimated { variance: marked.variance.max(0.0), ..marked });
+                sum.age_covariance += float(&self.age_covariance);
+                sum.estimated = 1;
+            }
+
+            /// All zero again.
+            pub fn reset(&self) {
+                $(self.$sum.reset();)+
+                for sum in [$(&self.$max,)+ &self.age_covariance] {
+                    sum.store(0, Ordering::Relaxed);
+                }
+                self.marked_bytes.reset();
+                self.young.reset();
+            }
+        }
+    };
+}
+memintro_abi::site_figures!(define_estimate);
 
 /// The same for live blocks that were born in one generation, the last one in which there were any.
 #[derive(Debug, Default)]
 struct Young {
     generation: AtomicU64,
-    blocks: AtomicU64,
-    bytes: AtomicU64,
-    blocks_variance: AtomicU64,
-    bytes_variance: AtomicU64,
-    blocks_skew: AtomicU64,
-    bytes_skew: AtomicU64,
+    blocks: Sum,
+    bytes: Sum,
 }
 
 impl Young {
@@ -62,120 +126,39 @@ impl Young {
             self.reset();
             self.generation.store(u64::from(generation), Ordering::Relaxed);
         }
-        bump(&self.blocks, share.count());
-        bump(&self.bytes, share.bytes());
-        self.grow(share, 1.0);
+        self.blocks.count(share, 1);
+        self.bytes.measure(share, 1);
     }
 
     /// Sums of another generation are out of date, so nothing is subtracted.
     fn remove(&self, share: &Share, generation: u32) {
         if self.generation.load(Ordering::Relaxed) == u64::from(generation) {
-            bump(&self.blocks, share.count().wrapping_neg());
-            bump(&self.bytes, share.bytes().wrapping_neg());
-            self.grow(share, -1.0);
+            self.blocks.count(share, -1);
+            self.bytes.measure(share, -1);
         }
-    }
-
-    fn grow(&self, share: &Share, sign: f64) {
-        grow(&self.blocks_variance, sign * share.variance);
-        grow(&self.bytes_variance, sign * share.bytes_variance());
-        grow(&self.blocks_skew, sign * share.skew);
-        grow(&self.bytes_skew, sign * share.bytes_skew());
     }
 
     fn reset(&self) {
-        for sum in [
-            &self.generation,
-            &self.blocks,
-            &self.bytes,
-            &self.blocks_variance,
-            &self.bytes_variance,
-            &self.blocks_skew,
-            &self.bytes_skew,
-        ] {
-            sum.store(0, Ordering::Relaxed);
-        }
+        self.generation.store(0, Ordering::Relaxed);
+        self.blocks.reset();
+        self.bytes.reset();
     }
 
     fn of(&self, generation: u32) -> EstimatedYoung {
         if self.generation.load(Ordering::Relaxed) != u64::from(generation) {
             return EstimatedYoung::default();
         }
-        EstimatedYoung {
-            blocks: rounded(&self.blocks, COUNT_BITS),
-            bytes: rounded(&self.bytes, BYTE_BITS),
-            blocks_variance: sum(&self.blocks_variance),
-            bytes_variance: sum(&self.bytes_variance),
-            blocks_skew: sum(&self.blocks_skew),
-            bytes_skew: sum(&self.bytes_skew),
-        }
+        EstimatedYoung { blocks: self.blocks.read(Unit::Count), bytes: self.bytes.read(Unit::Bytes) }
     }
 }
 
-/// Live blocks that were born in one generation. The figures are rounded.
+/// Live blocks that were born in one generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EstimatedYoung {
     /// Number of blocks.
-    pub blocks: u64,
+    pub blocks: Estimated,
     /// Their bytes.
-    pub bytes: u64,
-    /// Variance of `blocks`.
-    pub blocks_variance: f64,
-    /// Variance of `bytes`.
-    pub bytes_variance: f64,
-    /// Covariance of `blocks` with its estimated variance.
-    pub blocks_skew: f64,
-    /// The same of `bytes`.
-    pub bytes_skew: f64,
-}
-
-/// The figures of an [`Estimate`], rounded, with the variances of their errors.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Estimated {
-    /// Allocations.
-    pub allocations: u64,
-    /// Frees.
-    pub frees: u64,
-    /// Bytes allocated.
-    pub total_bytes: u64,
-    /// Bytes freed.
-    pub freed_bytes: u64,
-    /// Live bytes at the last mark.
-    pub marked_bytes: u64,
-    /// Greatest age at free among sampled blocks.
-    pub max_lifespan: u64,
-    /// Sum of ages at free.
-    pub age_total: u64,
-    /// Variances of the above, and of the growth of live bytes.
-    pub variances: Variances,
-}
-
-/// Estimated variances. Those of live figures are differences, because a freed block no longer adds to their error.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-pub struct Variances {
-    /// Of allocations.
-    pub allocations: f64,
-    /// Of frees.
-    pub frees: f64,
-    /// Of bytes allocated.
-    pub total_bytes: f64,
-    /// Of bytes freed.
-    pub freed_bytes: f64,
-    /// Of the growth of live bytes since the mark.
-    pub growth: f64,
-    /// Of the sum of ages at free.
-    pub age_total: f64,
-    /// Covariance of that sum with frees.
-    pub age_covariance: f64,
-    /// Covariance of allocations with their estimated variance.
-    pub allocations_skew: f64,
-    /// The same of frees.
-    pub frees_skew: f64,
-    /// The same of bytes allocated.
-    pub total_bytes_skew: f64,
-    /// The same of bytes freed.
-    pub freed_bytes_skew: f64,
+    pub bytes: Estimated,
 }
 
 /// The part of a sampled block that estimates need.
@@ -237,13 +220,9 @@ impl Estimate {
     /// Adds a sampled block that was born in this generation.
     pub fn born(&self, share: &Share, generation: u32) {
         self.young.add(share, generation);
-        bump(&self.allocations, share.count());
-        bump(&self.total_bytes, share.bytes());
-        grow(&self.allocations_variance, share.variance);
-        grow(&self.total_bytes_variance, share.bytes_variance());
-        grow(&self.growth_variance, share.bytes_variance());
-        grow(&self.allocations_skew, share.skew);
-        grow(&self.total_bytes_skew, share.bytes_skew());
+        self.allocations.count(share, 1);
+        self.total_bytes.measure(share, 1);
+        grow(&self.marked_bytes.variance, share.bytes_variance());
     }
 
     /// A sampled block was freed in this generation; `since_mark`: it was born after the last mark.
@@ -251,19 +230,15 @@ impl Estimate {
         if age == 0 {
             self.young.remove(share, generation);
         }
-        bump(&self.frees, share.count());
-        bump(&self.freed_bytes, share.bytes());
-        grow(&self.frees_variance, share.variance);
-        grow(&self.freed_bytes_variance, share.bytes_variance());
-        grow(&self.frees_skew, share.skew);
-        grow(&self.freed_bytes_skew, share.bytes_skew());
+        self.frees.count(share, 1);
+        self.freed_bytes.measure(share, 1);
         grow(
-            &self.growth_variance,
+            &self.marked_bytes.variance,
             if since_mark { -share.bytes_variance() } else { share.bytes_variance() },
         );
         let age_ = f64::from(age);
-        grow(&self.age_total, share.weight * age_);
-        grow(&self.age_variance, share.variance * age_ * age_);
+        grow(&self.age_total.value, share.weight * age_);
+        grow(&self.age_total.variance, share.variance * age_ * age_);
         grow(&self.age_covariance, share.variance * age_);
         let max = self.max_lifespan.load(Ordering::Relaxed).max(u64::from(age));
         self.max_lifespan.store(max, Ordering::Relaxed);
@@ -276,52 +251,21 @@ impl Estimate {
             self.young.remove(share, generation);
             other.young.add(share, generation);
         }
-        for (estimate, sign) in [(self, -1.0), (other, 1.0)] {
-            let amount = |sum: u64| if sign < 0.0 { sum.wrapping_neg() } else { sum };
-            bump(&estimate.allocations, amount(share.count()));
-            bump(&estimate.total_bytes, amount(share.bytes()));
-            grow(&estimate.allocations_variance, sign * share.variance);
-            grow(&estimate.total_bytes_variance, sign * share.bytes_variance());
+        for (estimate, sign) in [(self, -1), (other, 1)] {
+            estimate.allocations.count(share, sign);
+            estimate.total_bytes.measure(share, sign);
             // What was there at the mark is gone, and so adds to the doubt.
-            grow(&estimate.growth_variance, if since_mark { sign } else { 1.0 } * share.bytes_variance());
-            grow(&estimate.allocations_skew, sign * share.skew);
-            grow(&estimate.total_bytes_skew, sign * share.bytes_skew());
+            let doubt = if since_mark { sign as f64 } else { 1.0 };
+            grow(&estimate.marked_bytes.variance, doubt * share.bytes_variance());
         }
     }
 
     /// Makes the present live figures the baseline of growth.
     pub fn mark(&self) {
-        let freed = self.freed_bytes.load(Ordering::Relaxed);
-        let live = self.total_bytes.load(Ordering::Relaxed).wrapping_sub(freed);
-        self.marked_bytes.store(live, Ordering::Relaxed);
-        self.growth_variance.store(0, Ordering::Relaxed);
-    }
-
-    /// All zero again.
-    pub fn reset(&self) {
-        for sum in [
-            &self.allocations,
-            &self.frees,
-            &self.total_bytes,
-            &self.freed_bytes,
-            &self.marked_bytes,
-            &self.max_lifespan,
-            &self.age_total,
-            &self.allocations_variance,
-            &self.frees_variance,
-            &self.total_bytes_variance,
-            &self.freed_bytes_variance,
-            &self.growth_variance,
-            &self.age_variance,
-            &self.age_covariance,
-            &self.allocations_skew,
-            &self.frees_skew,
-            &self.total_bytes_skew,
-            &self.freed_bytes_skew,
-        ] {
-            sum.store(0, Ordering::Relaxed);
-        }
-        self.young.reset();
+        let freed = self.freed_bytes.value.load(Ordering::Relaxed);
+        let live = self.total_bytes.value.load(Ordering::Relaxed).wrapping_sub(freed);
+        self.marked_bytes.value.store(live, Ordering::Relaxed);
+        self.marked_bytes.variance.store(0, Ordering::Relaxed);
     }
 
     /// The live blocks that were born in this generation.
@@ -333,40 +277,31 @@ impl Estimate {
     /// Whether nothing was ever added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.allocations.load(Ordering::Relaxed) == 0 && self.frees.load(Ordering::Relaxed) == 0
+        self.allocations.value.load(Ordering::Relaxed) == 0 && self.frees.value.load(Ordering::Relaxed) == 0
     }
 
-    /// The figures now. Freed figures are read before allocated ones, so that no sum shows more freed than allocated.
+    /// The figures now.
     #[must_use]
-    pub fn figures(&self) -> Estimated {
-        let frees = rounded(&self.frees, COUNT_BITS);
-        let freed_bytes = rounded(&self.freed_bytes, BYTE_BITS);
-        let (frees_variance, freed_bytes_variance) =
-            (sum(&self.frees_variance), sum(&self.freed_bytes_variance));
-        let (frees_skew, freed_bytes_skew) = (sum(&self.frees_skew), sum(&self.freed_bytes_skew));
-        core::sync::atomic::fence(Ordering::SeqCst);
-        Estimated {
-            allocations: rounded(&self.allocations, COUNT_BITS),
-            frees,
-            total_bytes: rounded(&self.total_bytes, BYTE_BITS),
-            freed_bytes,
-            marked_bytes: rounded(&self.marked_bytes, BYTE_BITS),
-            max_lifespan: self.max_lifespan.load(Ordering::Relaxed),
-            age_total: (sum(&self.age_total) + 0.5) as u64,
-            variances: Variances {
-                allocations: sum(&self.allocations_variance),
-                frees: frees_variance,
-                total_bytes: sum(&self.total_bytes_variance),
-                freed_bytes: freed_bytes_variance,
-                growth: sum(&self.growth_variance).max(0.0),
-                age_total: sum(&self.age_variance),
-                age_covariance: sum(&self.age_covariance),
-                allocations_skew: sum(&self.allocations_skew),
-                frees_skew,
-                total_bytes_skew: sum(&self.total_bytes_skew),
-                freed_bytes_skew,
-            },
-        }
+    pub fn figures(&self) -> BlockFigures {
+        let mut sum = BlockFigures::default();
+        self.add_to(&mut sum);
+        sum
+    }
+}
+
+/// What is left of what came, went and is young. After a reset, frees can outweigh allocations. A remainder of a variance
+/// that is this small beside the values subtracted is only rounding.
+#[must_use]
+pub fn old(came: &Estimated, went: &Estimated, young: &Estimated) -> Estimated {
+    let left = |came: f64, went: f64, young: f64| {
+        let left = came - went - young;
+        if left < 1e-9 * came { 0.0 } else { left }
+    };
+    let value = came.value.wrapping_sub(went.value).wrapping_sub(young.value);
+    Estimated {
+        value: value.cast_signed().max(0).cast_unsigned(),
+        variance: left(came.variance, went.variance, young.variance),
+        skew: left(came.skew, went.skew, young.skew),
     }
 }
 
@@ -383,7 +318,7 @@ fn bump(sum: &AtomicU64, amount: u64) {
     sum.store(sum.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
-fn sum(sum: &AtomicU64) -> f64 {
+fn float(sum: &AtomicU64) -> f64 {
     f64::from_bits(sum.load(Ordering::Relaxed))
 }
 
@@ -407,10 +342,10 @@ mod tests {
                 estimate.died(&Share::of(*size, *mean), *age, true, 9);
             });
             let figures = estimate.figures();
-            prop_assert_eq!(figures.allocations, figures.frees);
-            prop_assert_eq!(figures.total_bytes, figures.freed_bytes);
-            let scale = figures.variances.total_bytes.max(1.0);
-            prop_assert!(figures.variances.growth / scale < 1e-12);
+            prop_assert_eq!(figures.allocations.value, figures.frees.value);
+            prop_assert_eq!(figures.total_bytes.value, figures.freed_bytes.value);
+            let scale = figures.total_bytes.variance.max(1.0);
+            prop_assert!(figures.marked_bytes.variance / scale < 1e-12);
         }
     }
 
@@ -421,17 +356,17 @@ mod tests {
         estimate.born(&old, 1);
         estimate.born(&old, 1);
         estimate.mark();
-        assert_eq!(estimate.figures().variances.growth, 0.0);
+        assert_eq!(estimate.figures().marked_bytes.variance, 0.0);
         estimate.died(&old, 3, false, 4);
         estimate.born(&young, 4);
         let figures = estimate.figures();
-        assert_eq!(figures.variances.growth, old.bytes_variance() + young.bytes_variance());
+        assert_eq!(figures.marked_bytes.variance, old.bytes_variance() + young.bytes_variance());
         assert_eq!(
-            (figures.max_lifespan, figures.marked_bytes),
+            (figures.max_lifespan, figures.marked_bytes.value),
             (3, rounded_bytes(2.0 * 1000.0 * old.weight))
         );
         estimate.died(&young, 0, true, 4);
-        assert_eq!(estimate.figures().variances.growth, old.bytes_variance());
+        assert_eq!(estimate.figures().marked_bytes.variance, old.bytes_variance());
     }
 
     #[test]
@@ -439,19 +374,22 @@ mod tests {
         let estimate = Estimate::default();
         let (old, young) = (Share::of(1000, 4000), Share::of(64, 4000));
         estimate.born(&old, 3);
-        assert_eq!(estimate.young(3).bytes, rounded_bytes(1000.0 * old.weight));
+        assert_eq!(estimate.young(3).bytes.value, rounded_bytes(1000.0 * old.weight));
         estimate.born(&young, 4);
         estimate.born(&young, 4);
         estimate.died(&old, 1, true, 4);
         estimate.died(&young, 0, true, 4);
         let found = estimate.young(4);
-        assert_eq!((found.blocks, found.bytes), (young.blocks(), rounded_bytes(64.0 * young.weight)));
-        assert_eq!((found.bytes_variance, found.blocks_skew), (young.bytes_variance(), young.skew));
+        assert_eq!(
+            (found.blocks.value, found.bytes.value),
+            (young.blocks(), rounded_bytes(64.0 * young.weight))
+        );
+        assert_eq!((found.bytes.variance, found.blocks.skew), (young.bytes_variance(), young.skew));
         assert_eq!(estimate.young(5), EstimatedYoung::default());
         // The block was young when it was taken out, and is counted when that generation is over.
         estimate.born(&young, 5);
         estimate.died(&young, 0, true, 4);
-        assert_eq!(estimate.young(5).blocks, young.blocks());
+        assert_eq!(estimate.young(5).blocks.value, young.blocks());
     }
 
     fn rounded_bytes(bytes: f64) -> u64 {
@@ -463,8 +401,7 @@ mod tests {
         let estimate = Estimate::default();
         estimate.born(&Share::of(77, 0), 0);
         let figures = estimate.figures();
-        assert_eq!((figures.allocations, figures.total_bytes), (1, 77));
-        assert_eq!(figures.variances, Variances::default());
+        assert_eq!((figures.allocations, figures.total_bytes), (Estimated::exact(1), Estimated::exact(77)));
         assert!(!estimate.is_empty());
         estimate.reset();
         assert!(estimate.is_empty());

@@ -418,8 +418,8 @@ mod tests {
         own.mark();
         samples.count_death(&sample(100), 4, Some(&own));
         let figures = samples.site(5).map(|site| site.figures()).expect("a site");
-        assert_eq!(figures.variances.growth, figures.variances.total_bytes);
-        assert_eq!((figures.max_lifespan, figures.allocations), (3, figures.frees));
+        assert_eq!(figures.marked_bytes.variance, figures.total_bytes.variance);
+        assert_eq!((figures.max_lifespan, figures.allocations.value), (3, figures.frees.value));
         samples.reset_sums();
         assert!(samples.site(5).is_none());
     }

@@ -3,6 +3,7 @@
 //!
 //! [`interval`] is the twin of the computation in `lib/memintro/support/estimates.rb`.
 
+use memintro_abi::Estimated;
 use memintro_tracker::chance::{self, Generator};
 use memintro_tracker::estimate::{Estimate, Share};
 use memintro_tracker::sampler::Sampler;
@@ -31,30 +32,22 @@ impl Held {
 
     fn judge(&mut self, estimate: &Estimate, truth: [u64; 4]) {
         let figures = estimate.figures();
-        let v = figures.variances;
-        let ratio = |skew: f64, variance: f64, none: f64| if variance > 0.0 { skew / variance } else { none };
+        let ratio = |of: &Estimated, none: f64| if of.variance > 0.0 { of.skew / of.variance } else { none };
         // A site without samples is not shown; the interval of all such sites together is used instead.
-        let blocks = ratio(v.allocations_skew, v.allocations, chance::weight(128, MEAN));
-        let bytes = ratio(v.total_bytes_skew, v.total_bytes, MEAN as f64);
-        let [allocations, frees, total, freed] =
-            [figures.allocations, figures.frees, figures.total_bytes, figures.freed_bytes].map(|x| x as f64);
+        let blocks = ratio(&figures.allocations, chance::weight(128, MEAN));
+        let bytes = ratio(&figures.total_bytes, MEAN as f64);
+        let whole = |of: &Estimated, one: f64| Figure(of.value as f64, of.variance, of.skew, one);
+        let live = |came: &Estimated, went: &Estimated, one: f64| {
+            let variance = (came.variance - went.variance).max(0.0);
+            Figure(came.value as f64 - went.value as f64, variance, (came.skew - went.skew).max(0.0), one)
+        };
         let shown = [
-            Figure(allocations, v.allocations, v.allocations_skew, blocks),
-            Figure(frees, v.frees, v.frees_skew, blocks),
-            Figure(
-                allocations - frees,
-                v.allocations - v.frees,
-                (v.allocations_skew - v.frees_skew).max(0.0),
-                blocks,
-            ),
-            Figure(total, v.total_bytes, v.total_bytes_skew, bytes),
-            Figure(freed, v.freed_bytes, v.freed_bytes_skew, bytes),
-            Figure(
-                total - freed,
-                (v.total_bytes - v.freed_bytes).max(0.0),
-                (v.total_bytes_skew - v.freed_bytes_skew).max(0.0),
-                bytes,
-            ),
+            whole(&figures.allocations, blocks),
+            whole(&figures.frees, blocks),
+            live(&figures.allocations, &figures.frees, blocks),
+            whole(&figures.total_bytes, bytes),
+            whole(&figures.freed_bytes, bytes),
+            live(&figures.total_bytes, &figures.freed_bytes, bytes),
         ];
         let truth = truth.map(|x| x as f64);
         let truth = [truth[0], truth[1], truth[0] - truth[1], truth[2], truth[3], truth[2] - truth[3]];

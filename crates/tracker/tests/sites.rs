@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 
+use memintro_abi::BlockFigures;
 use memintro_tracker::counters::CounterCache;
 use memintro_tracker::sites::{Kind, Loaded, MAX_PATH_BYTES, Place, SiteCache, Sites};
 use proptest::prelude::*;
@@ -209,24 +210,27 @@ proptest! {
         }
         let cache: Box<CounterCache> = zeroed();
         // allocations, bytes, frees, freed bytes, ages, greatest age
-        let mut twin: HashMap<u32, [u64; 6]> = HashMap::new();
+        let mut twin: HashMap<u32, BlockFigures> = HashMap::new();
         for (site, size, age, is_free) in events {
             let site = site + PSEUDO;
             let sums = twin.entry(site).or_default();
             if is_free {
                 cache.freed(site, size, age, 0, |id| sites.counters(id));
                 let age = u64::from(age);
-                *sums = [sums[0], sums[1], sums[2] + 1, sums[3] + size, sums[4] + age, sums[5].max(age)];
+                sums.frees.value += 1;
+                sums.freed_bytes.value += size;
+                sums.age_total.value += age;
+                sums.max_lifespan = sums.max_lifespan.max(age);
             } else {
                 cache.allocated(site, size, 0, |id| sites.counters(id));
-                *sums = [sums[0] + 1, sums[1] + size, sums[2], sums[3], sums[4], sums[5]];
+                sums.allocations.value += 1;
+                sums.total_bytes.value += size;
             }
         }
         cache.flush(|id| sites.counters(id));
         for (site, sums) in twin {
-            let counters = sites.counters(site).unwrap();
-            let now = [&counters.allocations, &counters.total_bytes, &counters.frees, &counters.freed_bytes, &counters.age_total, &counters.max_lifespan]
-                .map(|counter| counter.load(std::sync::atomic::Ordering::Relaxed));
+            let mut now = BlockFigures::default();
+            sites.counters(site).unwrap().add_to(&mut now);
             prop_assert_eq!(now, sums);
         }
     }

@@ -82,37 +82,37 @@ module Memintro
       end
 
       # Figures that are estimated in sampled mode.
-      ESTIMATED = %w[allocated_bytes freed_bytes live_bytes allocations frees live_blocks].freeze
+      ESTIMATED = Figures.names(Figures::TOTALS, :sum, :derived).map(&:name).freeze
       TOTALS = {
-        "allocated_bytes" => COUNT, "freed_bytes" => COUNT, "live_bytes" => SIGNED, "allocations" => COUNT,
-        "frees" => COUNT, "live_blocks" => SIGNED, "missed_frees?" => COUNT, "tracker_bytes?" => COUNT,
-        "dropped?" => COUNT, "estimated?" => FLAG, **estimates(ESTIMATED)
+        **Figures.names(Figures::TOTALS, :sum).to_h { |name| [name.name, COUNT] },
+        **Figures.names(Figures::TOTALS, :derived).to_h { |name| [name.name, SIGNED] },
+        **Figures.names(Figures::TOTALS, :exact).to_h { |name| ["#{name}?", COUNT] },
+        "estimated?" => FLAG, **estimates(ESTIMATED)
       }.freeze
       # Figures of a call site in a live view.
       VITAL = %w[live_bytes growth live_blocks allocations].freeze
       VITAL_SITE = { "name" => PATH, **VITAL.to_h { |name| [name, SIGNED] }, "estimated?" => FLAG,
                      "old_bytes?" => SIGNED, **CallSite::OBJECT_FIGURES.to_h { |name| ["#{name}?", SIGNED] },
                      **estimates([*VITAL, "old_bytes", *CallSite::OBJECT_FIGURES.map(&:name)]) }.freeze
-      SITE_FIGURES = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks age_total max_lifespan
-                        growth].freeze
-      SITE_ERRORS = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks growth age_total
-                       mean_lifespan].freeze
+      # A mean may be missing or null, and so may figures that not every process has.
+      SITE_FIGURES = Figures::SITE.to_h do |figure|
+        kind = figure.unit == :mean_age ? NUMBER : SIGNED
+        known = Figures::OF_BLOCKS.include?(figure.name) && kind == SIGNED
+        [known ? figure.name.name : "#{figure.name}?", kind]
+      end.freeze
+      SITE_ERRORS = Figures::SITE.select(&:estimated?).map { |figure| figure.name.name }.freeze
       # Those of a sample have variances and the like.
       VARIANCE = Kind.new("a number up to 1e300", ->(value) { value.is_a?(Numeric) && value.abs <= 1e300 })
       OBJECTS = { **SiteRow::OBJECT_COLUMNS.to_h { |name| [name.name, SIGNED] },
                   **SiteRow::OBJECT_DOUBTS.to_h { |name| ["#{name}?", VARIANCE] } }.freeze
-      OBJECT_ERRORS = CallSite::OBJECT_FIGURES.map(&:name).freeze
       NATIVE_CALLER = { "frames" => [PATH, 16].freeze, "location?" => PATH, "samples" => COUNT, "live_samples" => COUNT,
                         "share" => NUMBER, "live_share?" => NUMBER }.freeze
       NATIVE_CALLERS = { "samples" => COUNT, "live_samples" => COUNT,
                          "callers" => [NATIVE_CALLER, 64].freeze }.freeze
       private_constant :NATIVE_CALLER, :NATIVE_CALLERS
       SITE = { "kind" => one_of("ruby", "native", "pseudo"), "name" => PATH, "path?" => PATH, "lineno?" => SIGNED,
-               **SITE_FIGURES.to_h { |name| [name, SIGNED] }, "mean_lifespan?" => NUMBER, "estimated?" => FLAG,
-               "old_bytes?" => SIGNED, "old_blocks?" => SIGNED, "live_objects?" => SIGNED, "object_bytes?" => SIGNED,
-               "object_allocations?" => SIGNED, "retained_bytes?" => SIGNED, "objects?" => OBJECTS,
-               "native_callers?" => NATIVE_CALLERS,
-               **estimates([*SITE_ERRORS, "old_bytes", "old_blocks", *OBJECT_ERRORS]) }.freeze
+               **SITE_FIGURES, "estimated?" => FLAG, "objects?" => OBJECTS, "native_callers?" => NATIVE_CALLERS,
+               **estimates(SITE_ERRORS) }.freeze
       PROCESS = { "pid" => PID, "program?" => PATH, "ruby?" => WORD, "platform?" => WORD, "memintro?" => WORD,
                   "mode?" => WORD, "problem?" => PATH, "tracking?" => FLAG, "preloaded?" => FLAG,
                   "generation?" => COUNT, "time?" => WORD, "sample_bytes?" => COUNT, "processes?" => COUNT,
@@ -172,7 +172,7 @@ module Memintro
                "last_error?" => PATH, "findings" => [FINDING, 100].freeze }.freeze
       private_constant :DETAILS, :ACCOUNT_ROW, :LEAK_GROUP, :PART, :OWNED, :LEAK_OWNER, :LEAK_FIGURES, :HOLDER,
                        :HELD_PATH, :FINDING, :HUNT
-      private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :OBJECT_ERRORS,
+      private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS,
                        :VARIANCE, :SITE, :PROCESS, :SITES, :FRAME, :STACK_CELL, :STACK, :STACKS, :RENDERING, :SLOT,
                        :REMARKS, :SLOTS
 

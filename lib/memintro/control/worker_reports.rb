@@ -12,12 +12,6 @@ module Memintro
     # of the sum of squares. Blocks that were allocated before the fork are in the same sample of every worker; if there
     # are many of them, the true error is larger.
     module WorkerReports
-      # Figures that {Totals.new} takes, in its order; the first have variances.
-      TOTALS = %i[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
-      # How many of them.
-      ESTIMATES = 4
-      private_constant :TOTALS, :ESTIMATES
-
       # @param reports [Array<Hash>] parsed, the master's first
       # @return [CallSites] of all together
       # @raise [DumpError] if one is no report
@@ -51,7 +45,7 @@ module Memintro
         one.each_with_index.map do |value, at|
           case at
           when SiteRow::ID..SiteRow::LINENO, SiteRow::STACK then value
-          when SiteRow::MAX_LIFESPAN then [value, other[at]].max
+          when *SiteRow::MAXIMA then [value, other[at]].max
           when SiteRow::VARIANCES then added(value, other[at])
           when SiteRow::OLD then value && other[at] && summed(value, other[at])
           when SiteRow::OBJECTS then added(value, other[at])
@@ -78,11 +72,11 @@ module Memintro
       private_class_method :added
 
       def self.totals(all)
-        sums = TOTALS.map { |name| all.sum(&name) }
+        sums = Figures::OF_PROCESS.map { |name| all.sum(&name) }
         return Totals.new(*sums) unless all.any?(&:estimated?)
 
         doubts = %i[variance skew].flat_map do |kind|
-          TOTALS.first(ESTIMATES).map { |name| all.sum { |one| one.public_send(kind, name) } }
+          Figures::OF_PROCESS_ESTIMATED.map { |name| all.sum { |one| one.public_send(kind, name) } }
         end
         Totals.new(*sums, doubts)
       end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/estimates"
+require_relative "../support/figures"
 require_relative "../support/units"
 require_relative "../support/value_object"
 require_relative "native_caller"
@@ -20,16 +21,15 @@ module Memintro
   #   site.each_block { |size, generation, address| … }
   class CallSite
     # Names of the attributes, in the order of {#to_h}.
-    ATTRIBUTES = %i[name path lineno kind allocations frees total_bytes freed_bytes live_bytes live_blocks
-                    mean_lifespan max_lifespan age_total growth].freeze
+    ATTRIBUTES = [:name, :path, :lineno, :kind, *Figures::OF_BLOCKS].freeze
     # Figures of the objects that were made here, which are in {#to_h} if there are any. All are 0 unless objects are
     # tracked (`Memintro.start(objects: true)`); `retained_bytes` then is `live_bytes`.
-    OBJECT_FIGURES = %i[live_objects object_bytes object_allocations retained_bytes].freeze
+    OBJECT_FIGURES = Figures::OF_OBJECTS
     # The attributes that are numbers to sort by.
-    FIGURES = (ATTRIBUTES - %i[name path lineno kind] + OBJECT_FIGURES).freeze
-    # The figures that have a standard error: `live_bytes_standard_error` and so on. (`max_lifespan` is the
-    # greatest that was seen in the sample.)
-    ESTIMATES = (FIGURES - %i[max_lifespan]).freeze
+    FIGURES = Figures::SORTABLE
+    # The figures that have a standard error: `live_bytes_standard_error` and so on. (A maximum is the greatest that was
+    # seen in the sample.)
+    ESTIMATES = (FIGURES - Figures::MAXIMA).freeze
     # Those of malloc.
     MALLOC_ESTIMATES = (ESTIMATES - OBJECT_FIGURES).freeze
     private_constant :MALLOC_ESTIMATES
@@ -37,6 +37,7 @@ module Memintro
     # Greatest age in GC generations that can be asked for.
     MOST_AGE = (2**32) - 1
 
+    include FigureLists::Readers
     include ValueObject
     include Estimates
 
@@ -97,26 +98,6 @@ module Memintro
       Native.untracked_leave
     end
 
-    # @return [Integer] allocations made here
-    def allocations
-      @row[SiteRow::ALLOCATIONS]
-    end
-
-    # @return [Integer] blocks from here that were given back, wherever that happened
-    def frees
-      @row[SiteRow::FREES]
-    end
-
-    # @return [Integer] bytes allocated here
-    def total_bytes
-      @row[SiteRow::TOTAL_BYTES]
-    end
-
-    # @return [Integer] bytes of the blocks from here that were given back
-    def freed_bytes
-      @row[SiteRow::FREED_BYTES]
-    end
-
     # @return [Integer] bytes of the blocks from here that are live; with `older_than_gcs:` only of the old ones
     def live_bytes
       @aged ? @aged[SiteRow::OLD_BYTES] : SiteRow.live_bytes(@row)
@@ -127,19 +108,9 @@ module Memintro
       @aged ? @aged[SiteRow::OLD_BLOCKS] : SiteRow.live_blocks(@row)
     end
 
-    # @return [Integer] sum of the ages, in GC generations, at which blocks from here were given back
-    def age_total
-      @row[SiteRow::AGE_TOTAL]
-    end
-
-    # @return [Integer] greatest such age
-    def max_lifespan
-      @row[SiteRow::MAX_LIFESPAN]
-    end
-
-    # @return [Float] mean such age; 0.0 if nothing was given back
+    # @return [Float] mean age, in GC generations, at which blocks from here were given back; 0.0 if none was
     def mean_lifespan
-      frees.zero? ? 0.0 : age_total.fdiv(frees)
+      SiteRow.mean_lifespan(@row)
     end
 
     # @return [Integer] live bytes of all ages now, less those at {Memintro.mark}; all of them without a mark
@@ -383,7 +354,7 @@ module Memintro
 
     def erring = sampled_objects? ? ESTIMATES : MALLOC_ESTIMATES
 
-    def told = erring - %i[mean_lifespan age_total]
+    def told = erring.reject { |name| Figures[name].age? }
 
     def summed = SiteRow::SKEWED
 
@@ -397,12 +368,11 @@ module Memintro
 
     # Possibly no free was sampled. At least one allocation was, because otherwise the site would not be known.
     def others_per_sample(name)
-      case name
-      when :allocations, :frees, :live_blocks then own_per_sample(:allocations)
-      when :total_bytes, :freed_bytes, :live_bytes, :growth then own_per_sample(:total_bytes)
-      when *OBJECT_FIGURES then objects_per_sample(name)
-      else 0.0
-      end
+      figure = Figures[name]
+      return objects_per_sample(name) if figure.adds == :object
+      return 0.0 if figure.age?
+
+      own_per_sample(figure.bytes? ? :total_bytes : :allocations)
     end
 
     def objects_per_sample(name)

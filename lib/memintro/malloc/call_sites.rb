@@ -16,22 +16,10 @@ module Memintro
     # Version of the JSON that {Reader} reads; changes when a key changes its meaning or goes away.
     LAYOUT = 1
     # How a figure is computed from a row, for sorting a million rows without making a million objects.
-    FIGURES = {
-      allocations: ->(row) { row[SiteRow::ALLOCATIONS] },
-      frees: ->(row) { row[SiteRow::FREES] },
-      total_bytes: ->(row) { row[SiteRow::TOTAL_BYTES] },
-      freed_bytes: ->(row) { row[SiteRow::FREED_BYTES] },
-      live_bytes: ->(row) { SiteRow.live_bytes(row) },
-      live_blocks: ->(row) { SiteRow.live_blocks(row) },
-      mean_lifespan: ->(row) { row[SiteRow::FREES].zero? ? 0.0 : row[SiteRow::AGE_TOTAL].fdiv(row[SiteRow::FREES]) },
-      max_lifespan: ->(row) { row[SiteRow::MAX_LIFESPAN] },
-      age_total: ->(row) { row[SiteRow::AGE_TOTAL] },
-      growth: ->(row) { SiteRow.growth(row) },
-      live_objects: ->(row) { SiteRow.live_objects(row) },
-      object_bytes: ->(row) { SiteRow.object_bytes(row) },
-      object_allocations: ->(row) { SiteRow.object_allocations(row) },
-      retained_bytes: ->(row) { SiteRow.retained_bytes(row) }
-    }.freeze
+    FIGURES = Figures::SORTABLE.to_h do |name|
+      column = SiteRow::COLUMNS.index(name)
+      [name, column ? ->(row) { row[column] } : ->(row) { SiteRow.public_send(name, row) }]
+    end.freeze
     Ractor.make_shareable(FIGURES)
     # Sites made at a time.
     SLICE = 256

@@ -11,20 +11,27 @@ module Memintro
       # First bytes of a raw dump.
       MAGIC = "MEMINTR".b.freeze
       # Figures of a JSON report that a row holds, in the row's order.
-      ROW = SiteRow::COLUMNS[SiteRow::ALLOCATIONS..SiteRow::MAX_LIFESPAN].map(&:name).freeze
+      ROW = [*Figures::SUMS, *Figures::MAXIMA].map(&:name).freeze
       # Figures that {Totals.new} takes, in its order.
-      TOTALS = %w[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
+      TOTALS = Figures::OF_PROCESS.map(&:name).freeze
       # What a call site can be.
       KINDS = %i[ruby native pseudo].freeze
       # Figures of which a row holds the variance.
       VARIANCES = SiteRow::SUMS.map(&:name).freeze
+      # For each of these, the index of the figure whose samples say what one stands for: growth has the same sample as
+      # bytes, and of ages only the variance is known.
+      ORIGINS = SiteRow::SUMS.map do |name|
+        figure = Figures[name]
+        SiteRow::SUMS.index(figure.bytes? ? :total_bytes : :allocations) unless figure.age?
+      end.freeze
       # Standard errors of what is live.
       OLD_ERRORS = %w[live_bytes_standard_error live_blocks_standard_error].freeze
       # Figures of objects that are old enough.
       OLD_OBJECTS = %w[object_bytes live_objects].freeze
       # Standard errors of these.
       OLD_OBJECT_ERRORS = %w[object_bytes_standard_error live_objects_standard_error].freeze
-      private_constant :OLD_ERRORS, :OLD_OBJECTS, :OLD_OBJECT_ERRORS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
+      private_constant :OLD_ERRORS, :OLD_OBJECTS, :OLD_OBJECT_ERRORS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES,
+                       :ORIGINS
 
       # @param path [String]
       # @return [CallSites]
@@ -240,8 +247,7 @@ module Memintro
       def self.variances(site, where)
         return unless site["estimated"]
 
-        # Growth has the same sample as bytes; of ages only the variance is known.
-        variances, skews = doubts(site, VARIANCES, [0, 0, 2, 2, 2, nil], where)
+        variances, skews = doubts(site, VARIANCES, ORIGINS, where)
         # Only the objects were sampled.
         return if site["objects"].is_a?(Hash) && site["objects"]["allocations_variance"] && variances.none?(&:positive?)
 

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../support/figures"
+
 module Memintro
   # The columns of a call site's row, which is a plain Array because there may be a million of them. The extension makes
   # rows in this order (`Native::SITE_COLUMNS` has the same order), {CallSites::Reader} makes the same rows from JSON,
@@ -9,10 +11,14 @@ module Memintro
     # Names of the columns. If the site is not a line of Ruby, `lineno` is 0 and `name` the whole name; otherwise `name`
     # is the path. `marked_bytes` were live at the mark. `variances` is nil if all is exact; `old` is nil if it is not
     # known.
-    COLUMNS = %i[id kind name lineno allocations frees total_bytes freed_bytes age_total max_lifespan marked_bytes
-                 variances old objects native_callers].freeze
-    ID, KIND, NAME, LINENO, ALLOCATIONS, FREES, TOTAL_BYTES, FREED_BYTES, AGE_TOTAL, MAX_LIFESPAN, MARKED_BYTES,
-      VARIANCES, OLD, OBJECTS, NATIVE_CALLERS = *0...COLUMNS.size
+    COLUMNS = [:id, :kind, :name, :lineno, *Figures::SUMS, *Figures::MAXIMA, :marked_bytes, :variances, :old, :objects,
+               :native_callers].freeze
+    # A constant for each: `ID`, `ALLOCATIONS` and so on.
+    COLUMNS.each_with_index { |name, at| const_set(name.upcase, at) }
+    # Where figures are that add up by their sums, and by their maxima.
+    SUMMED = [*Figures::SUMS, :marked_bytes].map { |name| COLUMNS.index(name) }.freeze
+    # See {SUMMED}.
+    MAXIMA = Figures::MAXIMA.map { |name| COLUMNS.index(name) }.freeze
     # What rows of whole stacks have behind these: frozen arrays of path, line and label, the innermost first.
     STACK = COLUMNS.size
     # What rows of whole stacks in JSON have: these, without id and native callers.
@@ -23,14 +29,14 @@ module Memintro
     CALLER_SAMPLES, CALLER_LIVE_SAMPLES, CALLERS = *0...3
 
     # What `objects` holds, which is nil where no object was tracked. Bytes are those of slots.
-    OBJECT_COLUMNS = %i[allocations frees total_bytes freed_bytes marked_bytes old_objects old_bytes].freeze
+    OBJECT_COLUMNS = Figures.names(Figures::OBJECTS, :sum, :exact, :old)
     OBJECT_ALLOCATIONS, OBJECT_FREES, OBJECT_TOTAL_BYTES, OBJECT_FREED_BYTES, OBJECT_MARKED_BYTES, OLD_OBJECTS,
       OLD_OBJECT_BYTES = *0...OBJECT_COLUMNS.size
 
     # What it holds behind these if the objects are a sample: variances and skews.
-    OBJECT_DOUBTS = %i[allocations_variance frees_variance total_bytes_variance freed_bytes_variance allocations_skew
-                       frees_skew total_bytes_skew freed_bytes_skew old_objects_variance old_bytes_variance
-                       old_objects_skew old_bytes_skew].freeze
+    OBJECT_DOUBTS = %i[sum old].flat_map do |adds|
+      %w[variance skew].flat_map { |doubt| Figures.names(Figures::OBJECTS, adds).map { |name| :"#{name}_#{doubt}" } }
+    end.freeze
     # Where {OBJECT_DOUBTS} begin: variances of what came, of what went, and the skews of both.
     OBJECT_VARIANCES = OBJECT_COLUMNS.size
     OBJECT_SKEWS = OBJECT_VARIANCES + 4
@@ -41,10 +47,10 @@ module Memintro
 
     # What `variances` holds: of these figures; what gives the mean lifespan its standard error; and skews of the first
     # four.
-    SUMS = %i[allocations frees total_bytes freed_bytes growth age_total].freeze
+    SKEWED = Figures::SKEWED
+    SUMS = [*SKEWED, :growth, *(Figures::SUMS - SKEWED)].freeze
     LIFESPAN_COVARIANCE = SUMS.size
     SKEWS = LIFESPAN_COVARIANCE + 1
-    SKEWED = SUMS.first(4).freeze
 
     # The sums of several rows, none of which has what another has. Variances of sites add up, because their samples are
     # drawn independently.
@@ -55,10 +61,14 @@ module Memintro
     # @param lineno [Integer]
     # @return [Array] a row, with the id of the first one
     def self.sum(rows, kind, name, lineno = 0)
-      [rows.first[ID], kind, name, lineno,
-       *(ALLOCATIONS..AGE_TOTAL).map { |column| rows.sum { |row| row[column] } },
-       rows.map { |row| row[MAX_LIFESPAN] }.max, rows.sum { |row| row[MARKED_BYTES] },
-       *[VARIANCES, OLD, OBJECTS].map { |column| sum_of_lists(rows.filter_map { |row| row[column] }) }, nil]
+      sum = [rows.first[ID], kind, name, lineno]
+      SUMMED.each { |column| sum[column] = rows.sum { |row| row[column] } }
+      MAXIMA.each { |column| sum[column] = rows.map { |row| row[column] }.max }
+      [VARIANCES, OLD, OBJECTS].each do |column|
+        sum[column] = sum_of_lists(rows.filter_map { |row| row[column] })
+      end
+      sum[NATIVE_CALLERS] = nil
+      sum
     end
 
     # An exact figure has no variance, so lists may differ in length.
@@ -73,6 +83,9 @@ module Memintro
 
     # @return [Integer]
     def self.live_blocks(row) = row[ALLOCATIONS] - row[FREES]
+
+    # @return [Float] 0.0 where nothing was freed
+    def self.mean_lifespan(row) = row[FREES].zero? ? 0.0 : row[AGE_TOTAL].fdiv(row[FREES])
 
     # @return [Integer] live bytes less those at the mark
     def self.growth(row) = live_bytes(row) - row[MARKED_BYTES]

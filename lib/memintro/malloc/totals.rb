@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/estimates"
+require_relative "../support/figures"
 require_relative "../support/units"
 require_relative "../support/value_object"
 
@@ -13,11 +14,11 @@ module Memintro
   #   totals[:frees]      # => 50_000
   class Totals
     # Names of the figures, in the order of {#to_h}.
-    ATTRIBUTES = %i[allocated_bytes freed_bytes live_bytes allocations frees live_blocks missed_frees tracker_bytes
-                    dropped].freeze
+    ATTRIBUTES = Figures.names(Figures::TOTALS, :sum, :exact, :derived)
     # The figures that have a standard error: `live_bytes_standard_error` and so on.
-    ESTIMATES = %i[allocated_bytes freed_bytes live_bytes allocations frees live_blocks].freeze
+    ESTIMATES = Figures.names(Figures::TOTALS, :sum, :derived)
 
+    include FigureLists::TotalReaders
     include ValueObject
     include Estimates
 
@@ -25,20 +26,18 @@ module Memintro
     # @return [Totals]
     # @api private
     def self.of(figures)
-      allocated_bytes, freed_bytes, allocations, frees, missed_frees, tracker_bytes, dropped, _sites, _generation,
-        variances = figures
-      new(allocated_bytes, freed_bytes, allocations, frees, missed_frees, tracker_bytes, dropped, variances,
-          per_sample: variances && nothing_sampled(variances))
+      variances = figures[NATIVE.size]
+      new(*figures.first(Figures::OF_PROCESS.size), variances, per_sample: variances && nothing_sampled(variances))
     end
 
     # @param figures [Array] as of {of}
     # @return [Integer]
     # @api private
-    def self.generation_of(figures) = figures[NATIVE_GENERATION]
+    def self.generation_of(figures) = figures[NATIVE.index(:generation)]
 
-    # Where Memintro::Native.totals has the generation.
-    NATIVE_GENERATION = 8
-    private_constant :NATIVE_GENERATION
+    # What Memintro::Native.totals has before the variances.
+    NATIVE = Figures.names(Figures::TOTALS, :sum, :exact, :state)
+    private_constant :NATIVE
 
     # The smallest block that an allocator hands out. If no allocation was sampled, it bounds how many there may have
     # been.
@@ -52,36 +51,14 @@ module Memintro
     end
     private_class_method :nothing_sampled
 
-    # @return [Integer] bytes that all tracked allocations asked for
-    attr_reader :allocated_bytes
-    # @return [Integer] bytes of the tracked blocks that were given back
-    attr_reader :freed_bytes
-    # @return [Integer] number of tracked allocations
-    attr_reader :allocations
-    # @return [Integer] number of tracked blocks that were given back
-    attr_reader :frees
-    # @return [Integer] blocks whose free went past the hook, found out when their address was handed out again
-    attr_reader :missed_frees
-    # @return [Integer] resident bytes that tracking itself uses
-    attr_reader :tracker_bytes
-    # @return [Integer] allocations that could not be followed because the budget, the memory or the table's
-    #   room for different sizes (65,536 of 64 KiB and more) ran out
-    attr_reader :dropped
-
     # @api private
-    # @param variances [Array<Float>, nil] of the first four, and their skews; nil: all is exact
+    # @param figures [Array] those of {Figures::OF_PROCESS}; and the variances of {Figures::OF_PROCESS_ESTIMATED} with
+    #   their skews, or nil: all is exact
     # @param is_flow [Boolean] whether these are differences of totals
     # @param per_sample [Array(Float, Float), nil] of bytes and of blocks, where these figures' own samples do not tell
-    def initialize(allocated_bytes, freed_bytes, allocations, frees, missed_frees, tracker_bytes, dropped,
-                   variances = nil, is_flow: false, per_sample: nil)
-      @allocated_bytes = allocated_bytes
-      @freed_bytes = freed_bytes
-      @allocations = allocations
-      @frees = frees
-      @missed_frees = missed_frees
-      @tracker_bytes = tracker_bytes
-      @dropped = dropped
-      @variances = variances
+    def initialize(*figures, is_flow: false, per_sample: nil)
+      @figures = figures.first(Figures::OF_PROCESS.size).freeze
+      @variances = figures[Figures::OF_PROCESS.size]
       @is_flow = is_flow
       @per_sample = per_sample
       freeze
@@ -89,12 +66,12 @@ module Memintro
 
     # @return [Integer] bytes of the blocks that are live now
     def live_bytes
-      @allocated_bytes - @freed_bytes
+      allocated_bytes - freed_bytes
     end
 
     # @return [Integer] number of blocks that are live now
     def live_blocks
-      @allocations - @frees
+      allocations - frees
     end
 
     # Returns what happened between two moments. `tracker_bytes` is a level, not a flow, so it is the later one. The
@@ -110,10 +87,8 @@ module Memintro
     def -(earlier)
       raise TypeError, "#{earlier.inspect} is not a Memintro::Totals" unless earlier.is_a?(Totals)
 
-      Totals.new(allocated_bytes - earlier.allocated_bytes, freed_bytes - earlier.freed_bytes,
-                 allocations - earlier.allocations, frees - earlier.frees,
-                 missed_frees - earlier.missed_frees, tracker_bytes, dropped - earlier.dropped,
-                 variances_since(earlier),
+      flows = Figures::OF_PROCESS.map { |name| name == :tracker_bytes ? tracker_bytes : self[name] - earlier[name] }
+      Totals.new(*flows, variances_since(earlier),
                  is_flow: true, per_sample: all_per_sample.zip(earlier.all_per_sample).map(&:max))
     end
 
@@ -181,7 +156,7 @@ module Memintro
       end
     end
 
-    def summed = %i[allocated_bytes freed_bytes allocations frees]
+    def summed = Figures::OF_PROCESS_ESTIMATED
 
     def others_per_sample(name)
       bytes, blocks = @per_sample

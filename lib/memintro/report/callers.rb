@@ -13,8 +13,7 @@ module Memintro
       STACKS = 3
       FRAMES = 4
       # Figures that are bytes.
-      BYTES = %i[live_bytes total_bytes freed_bytes growth object_bytes retained_bytes].freeze
-      private_constant :LINES, :STACKS, :FRAMES, :BYTES
+      private_constant :LINES, :STACKS, :FRAMES
 
       # @param call_sites [CallSites]
       # @param names [Names]
@@ -49,7 +48,7 @@ module Memintro
       end
 
       def caller(site)
-        shown = BYTES.include?(@by) ? ->(figure) { Units.bytes(figure) } : ->(figure) { Units.count(figure.round) }
+        shown = ->(figure) { Figures[@by].bytes? ? Units.bytes(figure) : Units.count(figure.round) }
         callers = site.stack.drop(1)
         named = callers.first(FRAMES).map do |frame|
           "#{"#{Names.printable(frame.label)} " if frame.label}#{@names.shortened("#{frame.path}:#{frame.line}")}"

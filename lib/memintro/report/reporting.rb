@@ -8,11 +8,6 @@ require_relative "short_report"
 module Memintro
   # `Memintro.report`. {Memintro} is extended with it when it is called first.
   module Reporting
-    # Figures that the extension sorts by when it writes the text of a report, which takes no more files.
-    FIGURES = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
-                 age_total live_objects object_bytes object_allocations retained_bytes].freeze
-    private_constant :FIGURES
-
     # Writes a report about this process.
     #
     # @param io [#write]
@@ -38,7 +33,7 @@ module Memintro
 
     # @return [Boolean, nil] whether it was written; else an argument is wrong
     def short_report(io, top, by, root)
-      return unless FIGURES.include?(by.to_s.to_sym) && (top.nil? || (top.is_a?(Integer) && top.between?(0, 2**32)))
+      return unless Native.sortable?(by.to_s) && (top.nil? || (top.is_a?(Integer) && top.between?(0, 2**32)))
       return unless root.nil? || root.is_a?(String)
 
       ShortReport.write(io, by.to_sym, top, root, colour?(io))

@@ -2,6 +2,7 @@
 
 require_relative "callers"
 require_relative "native_callers"
+require_relative "../support/figures"
 require_relative "../support/units"
 require_relative "../support/names"
 require_relative "../support/style"
@@ -14,47 +15,54 @@ module Memintro
     class Text
       BYTES = Units.method(:bytes).to_proc
       COUNT = Units.method(:count).to_proc
-      # Columns that are always there, left to right.
-      COLUMNS = {
-        "live" => ->(site) { site.shown(:live_bytes, &BYTES) },
-        "blocks" => ->(site) { site.shown(:live_blocks, &COUNT) },
-        "allocs" => ->(site) { site.shown(:allocations, &COUNT) },
-        "frees" => ->(site) { site.shown(:frees, &COUNT) },
-        "growth" => ->(site) { growth(site) }
+      # How a figure of a call site is shown, by its unit.
+      CELLS = {
+        count: ->(site, name) { site.shown(name, &COUNT) },
+        ages: ->(site, name) { site.shown(name, &COUNT) },
+        bytes: ->(site, name) { site.shown(name, &BYTES) },
+        change: lambda do |site, name|
+          Units.uncertain_growth(site[name], site.sampled_blocks? ? site.standard_error(name) : nil)
+        end,
+        mean_age: lambda do |site, name|
+          error = format(" ±%.1f", site.standard_error(name)) if site.sampled_blocks?
+          "#{'~' if error}#{format('%.1f', site[name])}#{error} GCs"
+        end
       }.freeze
-      # Columns that come first if objects were tracked.
-      OBJECTS = {
-        "retained" => ->(site) { site.shown(:retained_bytes, &BYTES) },
-        "objects" => ->(site) { site.shown(:live_objects, &COUNT) },
-        "in slots" => ->(site) { site.shown(:object_bytes, &BYTES) }
-      }.freeze
-      # Columns that appear when the table is sorted by them.
-      ON_DEMAND = {
-        total_bytes: ["allocated", ->(site) { site.shown(:total_bytes, &BYTES) }],
-        freed_bytes: ["freed", ->(site) { site.shown(:freed_bytes, &BYTES) }],
-        mean_lifespan: ["mean life", ->(site) { mean_lifespan(site) }],
-        max_lifespan: ["max life", ->(site) { max_lifespan(site) }],
-        age_total: ["age total", ->(site) { site.shown(:age_total, &COUNT) }],
-        object_allocations: ["objects made", ->(site) { site.shown(:object_allocations, &COUNT) }]
-      }.freeze
-      # A column of live bytes of blocks that outlived a collection, which separates them from churn.
-      OLD = "older than 1 GC"
-      private_constant :BYTES, :COUNT, :COLUMNS, :OBJECTS, :ON_DEMAND, :OLD
+      private_constant :BYTES, :COUNT, :CELLS
 
-      def self.growth(site)
-        Units.uncertain_growth(site.growth, site.sampled_blocks? ? site.growth_standard_error : nil)
+      # @param figure [Figures::Figure]
+      # @return [Proc] of a call site, the text in the figure's column
+      def self.cell(figure)
+        # Live bytes of blocks that outlived a collection, which separates them from churn.
+        return ->(site) { site.old&.shown(:live_bytes, &BYTES) || "-" } if figure.adds == :old
+
+        return ->(site) { greatest(site, figure) } if figure.adds == :max
+
+        show = CELLS.fetch(figure.unit)
+        ->(site) { show.call(site, figure.name) }
       end
-      private_class_method :growth
+      private_class_method :cell
 
-      def self.max_lifespan(site) = "#{'~' if site.sampled_blocks?}#{Units.counted(site.max_lifespan, 'GC')}"
-      private_class_method :max_lifespan
-
-      def self.mean_lifespan(site)
-        return format("%.1f GCs", site.mean_lifespan) unless site.sampled_blocks?
-
-        format("~%.1f ±%.1f GCs", site.mean_lifespan, site.mean_lifespan_standard_error)
+      # The greatest of a sample has no standard error.
+      def self.greatest(site, figure)
+        value = site[figure.name]
+        text = { age: ->(age) { Units.counted(age, "GC") }, bytes: BYTES, count: COUNT }.fetch(figure.unit).call(value)
+        "#{'~' if site.sampled_blocks?}#{text}"
       end
-      private_class_method :mean_lifespan
+      private_class_method :greatest
+
+      # @param column [Symbol] see {Figures::Figure}
+      # @return [Hash{String => Proc}] cells by heading, left to right
+      def self.columns(column)
+        Figures.in_columns(column).to_h { |figure| [figure.heading, cell(figure)] }
+      end
+
+      # @param by [Symbol] what a table is sorted by
+      # @return [Hash{String => Proc}] the column that it has for that alone
+      def self.columns_for(by)
+        figure = Figures[by]
+        figure.column == :sorted ? { figure.heading => cell(figure) } : {}
+      end
 
       # @param call_sites [CallSites]
       # @param top [Integer, nil] nil: all
@@ -135,11 +143,11 @@ module Memintro
 
       def table(sites)
         live = @call_sites.totals.live_bytes
-        columns = object_columns(sites)
-        columns.merge!("live" => COLUMNS["live"], "share" => ->(site) { share(site, live) }, **COLUMNS)
-        columns[OLD] = ->(site) { site.old&.shown(:live_bytes, &BYTES) || "-" } if sites.any?(&:old_bytes)
-        extra = ON_DEMAND[@by]
-        columns[extra[0]] = extra[1] if extra
+        always = Text.columns(:always)
+        always.delete(Figures[:old_bytes].heading) if sites.none?(&:old_bytes)
+        first, *rest = always.to_a
+        columns = [*object_columns(sites), first, ["share", ->(site) { share(site, live) }], *rest,
+                   *Text.columns_for(@by)].to_h
         Table.new(columns.keys, "call site",
                   sites.map { |site| columns.values.map { |cell| cell.call(site) } << @names.short(site) })
       end
@@ -147,9 +155,9 @@ module Memintro
       # A site of which no object was sampled may have some.
       def object_columns(sites)
         return {} unless sites.any?(&:object_row)
-        return OBJECTS.dup unless @call_sites.sampled_objects?
+        return Text.columns(:objects) unless @call_sites.sampled_objects?
 
-        OBJECTS.transform_values do |cell|
+        Text.columns(:objects).transform_values do |cell|
           ->(site) { cell.call(site).sub(/\A(?!~)/, site.sampled_objects? ? "" : "~") }
         end
       end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
+require_relative "../support/figures"
 
 module Memintro
   class Snapshot
@@ -31,9 +32,9 @@ module Memintro
       TESTS_WITH_NONE = TESTS.to_h { |name, test| [:"#{name}?", test] }.freeze
 
       ROWS = [{ "name" => :text, "count" => :integer, "bytes" => :integer? }].freeze
-      TOTALS = %w[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
-      SITE = %w[allocations frees total_bytes freed_bytes live_bytes age_total max_lifespan growth].freeze
-      DOUBTS = %w[allocated_bytes freed_bytes allocations frees total_bytes growth age_total mean_lifespan]
+      TOTALS = Figures::OF_PROCESS.map(&:name).freeze
+      SITE = Figures::OF_BLOCKS.map(&:name).freeze - %w[live_blocks mean_lifespan]
+      DOUBTS = [*Figures::OF_PROCESS_ESTIMATED, *Figures.names(Figures::SITE, :sum, :derived)]
                .map { |name| "#{name}_standard_error" }.freeze
       ESTIMATE = { "estimated" => :flag?, **DOUBTS.to_h { |name| [name, :number?] } }.freeze
       POOL = %w[slot_size pages slots live_slots free_slots sparse_pages sparse_live_slots].freeze

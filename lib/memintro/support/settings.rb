@@ -3,6 +3,7 @@
 require_relative "arguments"
 require_relative "brake"
 require_relative "defaults"
+require_relative "figures"
 require_relative "tracked_classes"
 
 module Memintro
@@ -10,8 +11,7 @@ module Memintro
   # (`MEMINTRO_MAX_SITES`). Plain Ruby without the extension, because the command must start quickly.
   module Settings
     # What a report can be sorted by.
-    SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
-                  age_total live_objects object_bytes object_allocations retained_bytes].freeze
+    SORTABLE = Figures::SORTABLE
 
     # One setting. `allowed` is the list of its choices or its greatest number, `least` its least number;
     # `without_argument`: its flag may come without one;

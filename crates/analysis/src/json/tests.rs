@@ -1,6 +1,6 @@
 //! What the JSON looks like, byte by byte where that matters and as values elsewhere.
 
-use memintro_abi::{ObjectFigures, SiteRecord, Variances};
+use memintro_abi::{BlockFigures, Estimated, ObjectFigures, SiteRecord};
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,21 +26,18 @@ fn record(kind: SiteKind, line: u32) -> SiteRecord {
         address: 0,
         module_offset: 0,
         module_build: 0,
-        allocations: 10,
-        frees: 4,
-        total_bytes: 1_000,
-        freed_bytes: 400,
-        age_total: 6,
-        max_lifespan: 5,
-        marked_bytes: 100,
-        estimated: 0,
-        variances: Variances::default(),
-        old_blocks: 2,
-        old_bytes: 70,
-        old_blocks_variance: 0.0,
-        old_bytes_variance: 0.0,
-        old_blocks_skew: 0.0,
-        old_bytes_skew: 0.0,
+        blocks: BlockFigures {
+            allocations: Estimated::exact(10),
+            frees: Estimated::exact(4),
+            total_bytes: Estimated::exact(1_000),
+            freed_bytes: Estimated::exact(400),
+            age_total: Estimated::exact(6),
+            max_lifespan: 5,
+            marked_bytes: Estimated::exact(100),
+            ..BlockFigures::default()
+        },
+        old_blocks: Estimated::exact(2),
+        old_bytes: Estimated::exact(70),
         objects: ObjectFigures::default(),
         stack: 0,
     }
@@ -75,28 +72,23 @@ fn a_site_has_the_figures_of_a_call_site_in_their_order() {
 #[test]
 fn an_estimate_has_its_standard_errors_and_old_blocks_alone_count_as_live() {
     let mut sampled = record(SiteKind::NATIVE, 0);
-    sampled.estimated = 1;
-    sampled.variances = Variances {
-        allocations: 16.0,
-        frees: 4.0,
-        total_bytes: 900.0,
-        freed_bytes: 1_000.0,
-        growth: 25.0,
-        age_total: 9.0,
+    let doubted = |of: Estimated, variance: f64, skew: f64| Estimated { variance, skew, ..of };
+    let of = sampled.blocks;
+    sampled.blocks = BlockFigures {
+        allocations: doubted(of.allocations, 16.0, 48.0),
+        frees: doubted(of.frees, 4.0, 4.0),
+        total_bytes: doubted(of.total_bytes, 900.0, 3_600.0),
+        freed_bytes: doubted(of.freed_bytes, 1_000.0, 1_000.0),
+        marked_bytes: doubted(of.marked_bytes, 25.0, 0.0),
+        age_total: doubted(of.age_total, 9.0, 0.0),
         age_covariance: 0.5,
-        allocations_skew: 48.0,
-        frees_skew: 4.0,
-        total_bytes_skew: 3_600.0,
-        freed_bytes_skew: 1_000.0,
+        estimated: 1,
+        ..of
     };
-    sampled.old_bytes_variance = 49.0;
+    sampled.old_bytes.variance = 49.0;
     let aged = Aged {
-        bytes: 70,
-        blocks: 2,
-        bytes_variance: 49.0,
-        blocks_variance: 1.0,
-        bytes_skew: 490.0,
-        blocks_skew: 5.0,
+        bytes: Estimated { value: 70, variance: 49.0, skew: 490.0 },
+        blocks: Estimated { value: 2, variance: 1.0, skew: 5.0 },
         ..Aged::default()
     };
     let list = vec![site(sampled, 0), Site { record: sampled, text: 0, aged: Some(aged), callers: None }];

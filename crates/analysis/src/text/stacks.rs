@@ -2,9 +2,12 @@
 
 use std::fmt::Write;
 
+use memintro_abi::Unit;
+
 use super::names::{Names, printable};
 use super::units::{bytes, count};
 use super::{Head, dressed, line};
+use crate::figures;
 use crate::sites::Sites;
 
 /// Most lines that get their callers, stacks of each, and callers of a stack that are shown.
@@ -13,10 +16,6 @@ pub const MOST_LINES: usize = 5;
 pub const MOST_STACKS: usize = 3;
 /// Most callers of a stack.
 pub const MOST_FRAMES: usize = 4;
-
-/// Figures that are bytes.
-const BYTES: [&str; 6] =
-    ["live_bytes", "total_bytes", "freed_bytes", "growth", "object_bytes", "retained_bytes"];
 
 /// A stack without its innermost line.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,15 +52,14 @@ pub(super) fn write(text: &mut String, head: &Head, names: &Names, sites: &Sites
     }
     text.push('\n');
     line(text, &dressed(head, "1", "Their heaviest callers:"));
+    let is_bytes =
+        figures::sortable(by).is_some_and(|reader| matches!(reader.figure.unit, Unit::Bytes | Unit::Change));
     for one in of {
         let Some(site) = sites.list.get(one.site) else { continue };
         line(text, &names.short(&sites.name(site), true));
         for stack in &one.stacks {
-            let figure = if BYTES.contains(&by) {
-                bytes(stack.figure as i64)
-            } else {
-                count(stack.figure.round() as i64)
-            };
+            let figure =
+                if is_bytes { bytes(stack.figure as i64) } else { count(stack.figure.round() as i64) };
             let _ = writeln!(text, "  {figure:>10}  {}", named(names, stack));
         }
     }

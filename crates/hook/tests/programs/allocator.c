@@ -15,9 +15,9 @@ int main(int argc, char **argv) {
     load_hook();
     start();
     CHECK(count_slots("liblazy.so", NULL, PATCHED, NULL) == 4, "all four");
-    memintro_figures before = totals();
+    memintro_values before = totals();
     void *blocks[] = {first(100), second(2, 100), third(NULL, 300), malloc(400)};
-    memintro_figures after = totals();
+    memintro_values after = totals();
     for (int i = 0; i < 4; i++) CHECK(is_ours(blocks[i]), "block %d is not the other allocator's", i);
     CHECK(after.allocations - before.allocations == 4, "%lu", after.allocations - before.allocations);
     CHECK(after.allocated_bytes - before.allocated_bytes == 1000, "%lu", after.allocated_bytes - before.allocated_bytes);

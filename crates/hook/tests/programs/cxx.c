@@ -10,9 +10,9 @@ int main(int argc, char **argv) {
     void (*run)(void) = function(library, "run");
     run();
     CHECK(count_slots("libcxx.so", "_Znwm", PATCHED, NULL) == 1, "new");
-    memintro_figures before = totals();
+    memintro_values before = totals();
     for (int i = 0; i < 10; i++) run();
-    memintro_figures after = totals();
+    memintro_values after = totals();
     // Not the exception: it is allocated inside the real operator new.
     CHECK(after.allocations - before.allocations == 40, "%lu", after.allocations - before.allocations);
     CHECK(after.frees - before.frees == 40, "%lu", after.frees - before.frees);

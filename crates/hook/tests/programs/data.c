@@ -23,12 +23,12 @@ int main(int argc, char **argv) {
     CHECK((void *)*lib_free != real_free, "not taken over");
     CHECK(count_slots("libdata.so", NULL, PATCHED, NULL) == 3, "three of four");
 
-    memintro_figures before = totals();
+    memintro_values before = totals();
     void *volatile block = (*lib_calloc)(10, 10);
     (*lib_free)(block);
     block = (*lib_malloc)(33);
     free(block);
-    memintro_figures after = totals();
+    memintro_values after = totals();
     CHECK(after.allocations - before.allocations == 2, "%lu", after.allocations - before.allocations);
     CHECK(after.allocated_bytes - before.allocated_bytes == 133, "%lu", after.allocated_bytes - before.allocated_bytes);
     CHECK(own_calls == 1, "%d", own_calls);

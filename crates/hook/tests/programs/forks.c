@@ -37,9 +37,9 @@ int main(int argc, char **argv) {
             hook->refresh();
             hook->stop();
             start();
-            memintro_figures before = totals();
+            memintro_values before = totals();
             free(first(123));
-            memintro_figures after = totals();
+            memintro_values after = totals();
             CHECK(after.allocated_bytes - before.allocated_bytes == 123, "%lu", after.allocated_bytes);
             stop();
             free(first(123));

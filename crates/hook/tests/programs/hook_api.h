@@ -46,10 +46,10 @@ static inline void stop(void) {
     CHECK(status == OK, "stop answered %d", status);
 }
 
-static inline memintro_figures totals(void) {
+static inline memintro_values totals(void) {
     memintro_figures figures;
     hook->totals(&figures);
-    return figures;
+    return memintro_values_of(&figures);
 }
 
 struct search {

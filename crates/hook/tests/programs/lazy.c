@@ -18,10 +18,10 @@ int main(int argc, char **argv) {
     CHECK(count_slots("liblazy.so", "realloc", PATCHED, &realloc_slot) == 1, "realloc");
     CHECK(count_slots("liblazy.so", NULL, PATCHED, NULL) == 4, "all four");
     void *ours = *malloc_slot;
-    memintro_figures before = totals();
+    memintro_values before = totals();
     for (int i = 0; i < 10; i++) last(third(second(3, 100), 500));
     for (int i = 0; i < 10; i++) last(first(50));
-    memintro_figures after = totals();
+    memintro_values after = totals();
     CHECK(after.allocations - before.allocations == 30, "%lu", after.allocations - before.allocations);
     CHECK(after.allocated_bytes - before.allocated_bytes == 8500, "%lu", after.allocated_bytes - before.allocated_bytes);
     CHECK(after.frees - before.frees == 30, "%lu", after.frees - before.frees);

@@ -10,7 +10,7 @@ int main(int argc, char **argv) {
     start();
     CHECK(count_slots("libmalformed.so", NULL, MALFORMED, NULL) == 1, "not named");
     CHECK(count_slots("libmalformed.so", "malloc", PATCHED, NULL) == 0, "patched all the same");
-    memintro_figures before = totals();
+    memintro_values before = totals();
     void *volatile block = first(10);
     CHECK(totals().allocations == before.allocations, "seen all the same");
     free(block);

@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
         double begin = now_us();
         start();
         double started = now_us();
-        memintro_figures before = totals();
+        memintro_values before = totals();
         free(last(77));
         CHECK(totals().allocated_bytes - before.allocated_bytes == 77, "not seen");
         if (!round) CHECK(count_slots("libmany", "malloc", PATCHED, NULL) == count, "not all");

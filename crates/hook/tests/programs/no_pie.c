@@ -15,12 +15,12 @@ int main(void) {
     CHECK(count_slots("no_pie", "malloc", PATCHED, NULL) == 1, "the program's slot");
     CHECK(count_slots("no_pie", "malloc", FOREIGN, NULL) == 0, "somebody else's?");
     CHECK(count_slots("libno_pie", "malloc", FOREIGN, NULL) == 0, "what leads to the program is no escape");
-    memintro_figures before = totals();
+    memintro_values before = totals();
     free(malloc(10));
     free(pointer(20));
     free(through_slot(30));
     free(address_in_library()(40));
-    memintro_figures after = totals();
+    memintro_values after = totals();
     CHECK(after.allocations - before.allocations == 4, "%lu", after.allocations - before.allocations);
     CHECK(after.allocated_bytes - before.allocated_bytes == 100, "%lu", after.allocated_bytes - before.allocated_bytes);
     CHECK(after.frees - before.frees == 4, "%lu", after.frees - before.frees);

@@ -12,9 +12,9 @@ int main(int argc, char **argv) {
     void *library = open_plugin("libouter.so");
     CHECK(library, "%s", dlerror());
     void *(*outer)(size_t) = function(library, "outer");
-    memintro_figures before = totals();
+    memintro_values before = totals();
     for (int i = 0; i < 5; i++) free(outer(1001));
-    memintro_figures after = totals();
+    memintro_values after = totals();
     CHECK(after.allocated_bytes - before.allocated_bytes == 5005, "%lu", after.allocated_bytes - before.allocated_bytes);
     CHECK(count_slots("libinner.so", "malloc", PATCHED, NULL) == 1, "the library that came along");
     stop();

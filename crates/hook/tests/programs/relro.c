@@ -21,12 +21,12 @@ int main(void) {
     void **slot;
     CHECK(count_slots("relro", "malloc", PATCHED, &slot) == 1, "malloc's slot");
     CHECK(protection(slot) == '-', "writable while tracking");
-    memintro_figures before = totals();
+    memintro_values before = totals();
     for (int i = 0; i < 1000; i++) {
         void *volatile block = malloc(4001);
         free(block);
     }
-    memintro_figures after = totals();
+    memintro_values after = totals();
     CHECK(after.allocations - before.allocations == 1000, "%lu", after.allocations - before.allocations);
     CHECK(after.allocated_bytes - before.allocated_bytes == 4001000, "%lu", after.allocated_bytes);
     CHECK(after.frees - before.frees == 1000, "%lu", after.frees - before.frees);

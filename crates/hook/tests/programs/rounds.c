@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
     for (unsigned round = 0; round < rounds; round++) {
         start();
         if (round % 10 == 0) usleep(100);
-        memintro_figures figures = totals();
+        memintro_values figures = totals();
         seen += figures.allocations;
         CHECK(figures.frees <= figures.allocations, "%lu frees of %lu", figures.frees, figures.allocations);
         stop();

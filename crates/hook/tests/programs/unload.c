@@ -27,9 +27,9 @@ int main(int argc, char **argv) {
     library = dlopen(beside(argv[0], "liblazy.so"), RTLD_LAZY);
     // The look-up that follows a dlopen finds the new library.
     void *(*first)(size_t) = function(library, "first");
-    memintro_figures before = totals();
+    memintro_values before = totals();
     free(first(17));
-    memintro_figures after = totals();
+    memintro_values after = totals();
     CHECK(after.allocated_bytes - before.allocated_bytes == 17, "%lu", after.allocated_bytes - before.allocated_bytes);
     dlclose(library);
     stop();

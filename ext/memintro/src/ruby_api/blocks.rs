@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 
 use magnus::{Error, RArray, RHash, RModule, Ruby, function, prelude::*};
-use memintro_abi::{BlockRecord, SITE_ALONE};
+use memintro_abi::{BlockRecord, Estimated, SITE_ALONE};
 use memintro_analysis::sites::Aged;
 
 use super::native::{check, visit};
@@ -86,12 +86,16 @@ impl Sum {
     /// The same as plain figures.
     pub(super) fn aged(&self) -> Aged {
         Aged {
-            bytes: self.bytes + self.estimated_bytes.round() as u64,
-            blocks: self.blocks + self.estimated_blocks.round() as u64,
-            bytes_variance: self.bytes_variance,
-            blocks_variance: self.blocks_variance,
-            bytes_skew: self.bytes_skew,
-            blocks_skew: self.blocks_skew,
+            bytes: Estimated {
+                value: self.bytes + self.estimated_bytes.round() as u64,
+                variance: self.bytes_variance,
+                skew: self.bytes_skew,
+            },
+            blocks: Estimated {
+                value: self.blocks + self.estimated_blocks.round() as u64,
+                variance: self.blocks_variance,
+                skew: self.blocks_skew,
+            },
             ..Aged::default()
         }
     }
@@ -104,8 +108,8 @@ impl Sum {
     pub(super) fn row(&self, ruby: &Ruby) -> Result<RArray, Error> {
         let row = ruby.ary_new_capa(6);
         let aged = self.aged();
-        row.push(aged.bytes)?;
-        row.push(aged.blocks)?;
+        row.push(aged.bytes.value)?;
+        row.push(aged.blocks.value)?;
         if self.is_estimated() {
             row.push(self.bytes_variance)?;
             row.push(self.blocks_variance)?;

@@ -8,7 +8,7 @@ use memintro_analysis::raw_dump::{self, RawDump, RawFigures, RawFrame, RawSite, 
 
 use super::errors;
 use super::names;
-use super::native::{SITE_COLUMNS, figures_array, object_figures, variances_array};
+use super::native::{figures_array, object_figures, push_blocks, site_columns};
 use crate::callers;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -56,16 +56,12 @@ fn row(
     name: RString,
     figures: &RawFigures,
 ) -> Result<RArray, Error> {
-    let row = ruby.ary_new_capa(SITE_COLUMNS.len());
+    let row = ruby.ary_new_capa(site_columns().count());
     row.push(id)?;
     row.push(ruby.to_symbol(name_of(site).0))?;
     row.push(name)?;
     row.push(site.line)?;
-    for figure in figures.all() {
-        // Bytes that were live at a mark can be negative if the mark came after `Mwrap.reset`.
-        row.push(figure.cast_signed())?;
-    }
-    row.push(variances_array(ruby, figures.variances()))?;
+    push_blocks(ruby, row, figures.blocks())?;
     row.push(())?;
     row.push(object_figures(ruby, figures.objects())?)?;
     Ok(row)

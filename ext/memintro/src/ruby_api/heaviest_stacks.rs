@@ -6,19 +6,19 @@ use std::slice;
 
 use magnus::{Error, Ruby};
 use memintro_abi::{HookApi, SiteKind, SiteRecord, StackFrame};
+use memintro_analysis::figures::Reader;
 use memintro_analysis::sites::Sites;
 use memintro_analysis::text::stacks::{Frame, MOST_FRAMES, MOST_LINES, MOST_STACKS, OfLine, Stack};
 
 use super::native::{check, visit_each};
 use super::stacks;
-use super::top_sites::Figure;
 use crate::hook_link;
 
 /// A stack's figure, its call site, and the number of its innermost frame.
 type Heavy = (f64, u32, u32);
 
 /// The heaviest stacks of the first lines; nothing if call sites are lines.
-pub(super) fn of_first(ruby: &Ruby, sites: &Sites, figure: Figure) -> Result<Vec<OfLine>, Error> {
+pub(super) fn of_first(ruby: &Ruby, sites: &Sites, figure: Reader) -> Result<Vec<OfLine>, Error> {
     let Some(api) = hook_link::found().filter(|_| stacks::stack_depth() > 1) else { return Ok(Vec::new()) };
     let mut known: Vec<[Option<Heavy>; MOST_STACKS]> = vec![[None; MOST_STACKS]; sites.list.len()];
     let places: HashMap<(&[u8], u32), usize> =
@@ -28,7 +28,7 @@ pub(super) fn of_first(ruby: &Ruby, sites: &Sites, figure: Figure) -> Result<Vec
             return;
         };
         let Some(heaviest) = known.get_mut(at) else { return };
-        let mut next = (figure(record), record.id, record.stack as u32);
+        let mut next = (figure.of_record(record).approximate(), record.id, record.stack as u32);
         for place in heaviest {
             match place {
                 Some(other) if !is_before(&next, other) => {}

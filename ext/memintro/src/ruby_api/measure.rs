@@ -405,10 +405,13 @@ fn malloc_figures(
     set("freed_bytes", ended.thread.freed_bytes - begun.thread.freed_bytes)?;
     set("retained_blocks", left[0])?;
     set("retained_bytes", left[1])?;
-    set("process_allocations", ended.process.allocations - begun.process.allocations)?;
-    set("process_allocated_bytes", ended.process.allocated_bytes - begun.process.allocated_bytes)?;
-    set("process_frees", ended.process.frees - begun.process.frees)?;
-    set("process_freed_bytes", ended.process.freed_bytes - begun.process.freed_bytes)?;
+    set("process_allocations", ended.process.allocations.value - begun.process.allocations.value)?;
+    set(
+        "process_allocated_bytes",
+        ended.process.allocated_bytes.value - begun.process.allocated_bytes.value,
+    )?;
+    set("process_frees", ended.process.frees.value - begun.process.frees.value)?;
+    set("process_freed_bytes", ended.process.freed_bytes.value - begun.process.freed_bytes.value)?;
     set("process_retained_blocks", left[2])?;
     set("process_retained_bytes", left[3])?;
     let dropped = ended.process.dropped - begun.process.dropped;

@@ -75,7 +75,7 @@ fn lost(ruby: &Ruby) -> Result<u64, Error> {
         let asked = native_stacks::asked();
         let mut kept = 0_u64;
         each_native(ruby, |record| {
-            kept = kept.wrapping_add(record.allocations);
+            kept = kept.wrapping_add(record.blocks.allocations.value);
             Ok(())
         })?;
         least = least.min(asked.saturating_sub(kept));
@@ -148,8 +148,9 @@ fn sites(ruby: &Ruby) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
     each_native(ruby, |record| {
         let row = ruby.ary_new_capa(2);
-        row.push(record.allocations.wrapping_sub(record.frees))?;
-        row.push(record.total_bytes.wrapping_sub(record.freed_bytes))?;
+        let blocks = &record.blocks;
+        row.push(blocks.allocations.value.wrapping_sub(blocks.frees.value))?;
+        row.push(blocks.total_bytes.value.wrapping_sub(blocks.freed_bytes.value))?;
         hash.aset(record.id, row)
     })?;
     Ok(hash)

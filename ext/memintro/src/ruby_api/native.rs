@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use magnus::{Error, RArray, RModule, RString, Ruby, Symbol, Value, function, prelude::*};
 use memintro_abi::{
-    Figures, HookApi, Mode, ObjectFigures, Origin, SITE_BOOT, SITE_GC, SiteKind, SiteRecord, Status,
-    ThreadFigures, Variances,
+    BlockFigures, Figures, HookApi, Mode, ObjectFigures, Origin, SITE_BOOT, SITE_GC, SiteKind, SiteRecord,
+    Status, ThreadFigures, Unit,
 };
 
 use super::errors;
@@ -45,7 +45,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("reset", function!(reset, 0))?;
     native.define_singleton_method("totals", function!(totals, 0))?;
     native.define_singleton_method("thread_totals", function!(thread_totals, 0))?;
-    native.const_set("SITE_COLUMNS", ruby.ary_from_iter(SITE_COLUMNS.map(|name| ruby.to_symbol(name))))?;
+    native.const_set("SITE_COLUMNS", ruby.ary_from_iter(site_columns().map(|name| ruby.to_symbol(name))))?;
     native.define_singleton_method("sites", function!(sites, 0))?;
     native.define_singleton_method("generation", function!(generation, 0))?;
     native.define_singleton_method("refresh", function!(refresh, 0))?;
@@ -172,48 +172,26 @@ fn totals(ruby: &Ruby) -> Result<RArray, Error> {
 
 /// The totals in the order that `Memintro::Totals` expects. The variances and skews, or nil, come last.
 pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> Result<RArray, Error> {
-    let array = ruby.ary_from_iter([
-        figures.allocated_bytes,
-        figures.freed_bytes,
-        figures.allocations,
-        figures.frees,
-        figures.missed_frees,
-        figures.tracker_bytes,
-        figures.dropped,
-        figures.sites,
-        figures.generation,
-    ]);
-    array.push((figures.estimated != 0).then(|| {
-        ruby.ary_from_iter([
-            figures.allocated_bytes_variance,
-            figures.freed_bytes_variance,
-            figures.allocations_variance,
-            figures.frees_variance,
-            figures.allocated_bytes_skew,
-            figures.freed_bytes_skew,
-            figures.allocations_skew,
-            figures.frees_skew,
-        ])
-    }))?;
+    let array = ruby.ary_from_iter(figures.values());
+    array.push((figures.estimated != 0).then(|| ruby.ary_from_iter(figures.doubts())))?;
     Ok(array)
 }
 
-/// The last cell of a call site's row: its variances and skews, or nil.
-pub(super) fn variances_array(ruby: &Ruby, variances: Option<Variances>) -> Option<RArray> {
-    variances.map(|variances| {
-        ruby.ary_from_iter([
-            variances.allocations,
-            variances.frees,
-            variances.total_bytes,
-            variances.freed_bytes,
-            variances.growth,
-            variances.age_total,
-            variances.age_covariance,
-            variances.allocations_skew,
-            variances.frees_skew,
-            variances.total_bytes_skew,
-            variances.freed_bytes_skew,
-        ])
+/// The last cell of a call site's row, or nil: the variances of sums of blocks and bytes, of growth, of sums of ages; the
+/// covariance of ages with frees; the skews of the first.
+fn variances_array(ruby: &Ruby, blocks: &BlockFigures) -> Option<RArray> {
+    (blocks.estimated != 0).then(|| {
+        let sums = || blocks.sums().into_iter().zip(BlockFigures::SUM_UNITS);
+        let skewed = || sums().filter(|(_, unit)| *unit != Unit::Ages).map(|(of, _)| of);
+        let ages = sums().filter(|(_, unit)| *unit == Unit::Ages).map(|(of, _)| of.variance);
+        let array = ruby.ary_from_iter(skewed().map(|of| of.variance));
+        for more in [blocks.marked_bytes.variance].into_iter().chain(ages).chain([blocks.age_covariance]) {
+            let _ = array.push(more);
+        }
+        for of in skewed() {
+            let _ = array.push(of.skew);
+        }
+        array
     })
 }
 
@@ -331,23 +309,10 @@ pub(super) fn site_name(record: &SiteRecord) -> Vec<u8> {
 }
 
 /// The columns of a row, as `lib/memintro/malloc/site_row.rb` names them.
-pub(super) const SITE_COLUMNS: [&str; 15] = [
-    "id",
-    "kind",
-    "name",
-    "lineno",
-    "allocations",
-    "frees",
-    "total_bytes",
-    "freed_bytes",
-    "age_total",
-    "max_lifespan",
-    "marked_bytes",
-    "variances",
-    "old",
-    "objects",
-    "native_callers",
-];
+pub(super) fn site_columns() -> impl Iterator<Item = &'static str> {
+    let cells = ["variances", "old", "objects", "native_callers"];
+    ["id", "kind", "name", "lineno"].into_iter().chain(BlockFigures::VALUES).chain(cells)
+}
 
 pub(super) fn site_row(
     ruby: &Ruby,
@@ -360,24 +325,12 @@ pub(super) fn site_row(
         SiteKind::NATIVE => ("native", names::string(ruby, symbols::name(record).as_bytes())),
         _ => ("pseudo", names::string(ruby, pseudo_name(record.id).as_bytes())),
     };
-    let row = ruby.ary_new_capa(SITE_COLUMNS.len());
+    let row = ruby.ary_new_capa(site_columns().count());
     row.push(record.id)?;
     row.push(ruby.to_symbol(kind))?;
     row.push(name)?;
     row.push(record.line)?;
-    for figure in [
-        record.allocations,
-        record.frees,
-        record.total_bytes,
-        record.freed_bytes,
-        record.age_total,
-        record.max_lifespan,
-    ] {
-        row.push(figure)?;
-    }
-    // Negative if a mark came after `Mwrap.reset`.
-    row.push(record.marked_bytes.cast_signed())?;
-    row.push(variances_array(ruby, (record.estimated != 0).then_some(record.variances)))?;
+    push_blocks(ruby, row, &record.blocks)?;
     row.push(old_blocks(ruby, record)?)?;
     row.push(object_figures(ruby, &record.objects)?)?;
     row.push(callers::cell(ruby, callers, record.id)?)?;
@@ -389,51 +342,32 @@ pub(super) fn object_figures(ruby: &Ruby, objects: &ObjectFigures) -> Result<Opt
     if *objects == ObjectFigures::default() {
         return Ok(None);
     }
-    let row = ruby.ary_new_capa(if objects.estimated == 0 { 7 } else { 19 });
-    for figure in [
-        objects.allocations,
-        objects.frees,
-        objects.total_bytes,
-        objects.freed_bytes,
-        objects.marked_bytes,
-        objects.old_objects,
-        objects.old_bytes,
-    ] {
-        row.push(figure)?;
-    }
+    let row = ruby.ary_from_iter(objects.values());
     if objects.estimated != 0 {
-        for doubt in [
-            objects.allocations_variance,
-            objects.frees_variance,
-            objects.total_bytes_variance,
-            objects.freed_bytes_variance,
-            objects.allocations_skew,
-            objects.frees_skew,
-            objects.total_bytes_skew,
-            objects.freed_bytes_skew,
-            objects.old_objects_variance,
-            objects.old_bytes_variance,
-            objects.old_objects_skew,
-            objects.old_bytes_skew,
-        ] {
+        for doubt in objects.doubts() {
             row.push(doubt)?;
         }
     }
     Ok(Some(row))
 }
 
+/// The figures of blocks, and their variances.
+pub(super) fn push_blocks(ruby: &Ruby, row: RArray, blocks: &BlockFigures) -> Result<(), Error> {
+    for figure in blocks.values() {
+        // Bytes that were live at a mark are negative if the mark came after `Mwrap.reset`.
+        row.push(figure.cast_signed())?;
+    }
+    row.push(variances_array(ruby, blocks))
+}
+
 /// As a row of `live_by_site(1)`, but at the same instant as all other figures.
 fn old_blocks(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error> {
     let row = ruby.ary_new_capa(6);
-    row.push(record.old_bytes)?;
-    row.push(record.old_blocks)?;
-    if record.estimated != 0 {
-        for doubt in [
-            record.old_bytes_variance,
-            record.old_blocks_variance,
-            record.old_bytes_skew,
-            record.old_blocks_skew,
-        ] {
+    row.push(record.old_bytes.value)?;
+    row.push(record.old_blocks.value)?;
+    if record.blocks.estimated != 0 {
+        let (bytes, blocks) = (record.old_bytes, record.old_blocks);
+        for doubt in [bytes.variance, blocks.variance, bytes.skew, blocks.skew] {
             row.push(doubt.max(0.0))?;
         }
     }

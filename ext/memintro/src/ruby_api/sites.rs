@@ -5,13 +5,14 @@ use std::collections::HashMap;
 
 use magnus::{Error, RModule, Ruby, Symbol, function, method, prelude::*};
 use memintro_abi::{SiteKind, SiteRecord};
+use memintro_analysis::figures::Reader;
 use memintro_analysis::sites::{Aged, Caller, Callers, Site, Sites as Rows};
 use memintro_native::SiteFigures;
 
 use super::blocks;
 use super::native::pseudo_name;
 use super::objects;
-use super::top_sites::{self, Figure, Greatest};
+use super::top_sites::{self, Greatest};
 use super::without_gvl::without_gvl;
 use crate::{callers, symbols};
 
@@ -54,8 +55,8 @@ impl Sites {
         let mut rows = collect(ruby, figure, if sums.is_some() { usize::MAX } else { most })?;
         let rows = without_gvl(move || {
             match &sums {
-                Some(sums) => keep_old(&mut rows.list, sums, &objects, &by, figure),
-                None if most == usize::MAX => sort(&mut rows.list, |site| figure(&site.record)),
+                Some(sums) => keep_old(&mut rows.list, sums, &objects, figure),
+                None if most == usize::MAX => sort(&mut rows.list, figure),
                 None => {}
             }
             rows.list.truncate(most);
@@ -66,16 +67,16 @@ impl Sites {
 }
 
 /// At most so many sites, those with the greatest figure, greatest first, without leaving the GVL.
-pub(super) fn greatest(ruby: &Ruby, figure: Figure, most: usize) -> Result<Rows, Error> {
+pub(super) fn greatest(ruby: &Ruby, figure: Reader, most: usize) -> Result<Rows, Error> {
     let mut rows = collect(ruby, figure, most)?;
     if most == usize::MAX {
-        sort(&mut rows.list, |site| figure(&site.record));
+        sort(&mut rows.list, figure);
     }
     Ok(rows)
 }
 
 /// The same; in any order if there is no limit. Only the texts must be copied while no other thread can clear them.
-fn collect(ruby: &Ruby, figure: Figure, most: usize) -> Result<Rows, Error> {
+fn collect(ruby: &Ruby, figure: Reader, most: usize) -> Result<Rows, Error> {
     let found = Greatest::collect(ruby, figure, most)?;
     // Room for all, because a map that grows runs more code: a report is to touch little of it.
     let mut texts = Texts { paths: HashMap::with_capacity(found.kept.len()), ..Texts::default() };
@@ -115,13 +116,7 @@ fn native_callers(figures: &SiteFigures, named: &[callers::Named<'_>]) -> Caller
 }
 
 /// The sites with blocks or objects of that age, greatest first.
-fn keep_old(
-    list: &mut Vec<Site>,
-    sums: &[blocks::Sum],
-    objects: &HashMap<u32, blocks::Sum>,
-    by: &str,
-    figure: Figure,
-) {
+fn keep_old(list: &mut Vec<Site>, sums: &[blocks::Sum], objects: &HashMap<u32, blocks::Sum>, figure: Reader) {
     list.retain_mut(|site| {
         let aged = sums.get(site.record.id as usize).filter(|sum| sum.is_any()).map(blocks::Sum::aged);
         let slots = objects.get(&site.record.id);
@@ -129,28 +124,18 @@ fn keep_old(
         site.aged = (aged.is_some() || slots.is_some()).then(|| Aged {
             objects: slots_aged.blocks,
             object_bytes: slots_aged.bytes,
-            objects_variance: slots_aged.blocks_variance,
-            object_bytes_variance: slots_aged.bytes_variance,
-            objects_skew: slots_aged.blocks_skew,
-            object_bytes_skew: slots_aged.bytes_skew,
             ..aged.unwrap_or_default()
         });
         site.aged.is_some()
     });
-    match by {
-        "live_bytes" => sort(list, |site| site.live_bytes() as f64),
-        "live_blocks" => sort(list, |site| site.live_blocks() as f64),
-        "live_objects" => sort(list, |site| site.live_objects() as f64),
-        "object_bytes" => sort(list, |site| site.object_bytes() as f64),
-        "retained_bytes" => sort(list, |site| site.retained_bytes() as f64),
-        _ => sort(list, |site| figure(&site.record)),
-    }
+    sort(list, figure);
 }
 
 /// Greater figures first, then the earlier site.
-fn sort(list: &mut [Site], figure: impl Fn(&Site) -> f64) {
+fn sort(list: &mut [Site], figure: Reader) {
     list.sort_unstable_by(|one, other| {
-        figure(other).total_cmp(&figure(one)).then(one.record.id.cmp(&other.record.id))
+        let of = |site| figure.of(site).approximate();
+        of(other).total_cmp(&of(one)).then(one.record.id.cmp(&other.record.id))
     });
 }
 

@@ -9,20 +9,20 @@ use std::collections::BinaryHeap;
 
 use magnus::{Error, RArray, RModule, Ruby, Symbol, function, prelude::*};
 use memintro_abi::SiteRecord;
+use memintro_analysis::figures::{self, Reader};
 
 use crate::callers::Callers;
 
 use super::native::{Paths, site_row, visit_sites};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    native.define_singleton_method("top_sites", function!(top_sites, 2))
+    native.define_singleton_method("top_sites", function!(top_sites, 2))?;
+    native.define_singleton_method("sortable?", function!(is_sortable, 1))
 }
-
-pub(super) type Figure = fn(&SiteRecord) -> f64;
 
 /// The greatest of the visited records, and the sums of the others.
 pub(super) struct Greatest {
-    figure: Figure,
+    figure: Reader,
     most: usize,
     /// The greatest; once there is no room for more, [`Greatest::ranks`] has their order.
     pub(super) kept: Vec<SiteRecord>,
@@ -35,7 +35,7 @@ pub(super) struct Greatest {
 
 impl Greatest {
     /// From the present sites; if there is a limit, greatest first.
-    pub(super) fn collect(ruby: &Ruby, figure: Figure, most: usize) -> Result<Self, Error> {
+    pub(super) fn collect(ruby: &Ruby, figure: Reader, most: usize) -> Result<Self, Error> {
         // No figure changes while records are visited, so there should be room already.
         let kept = Vec::with_capacity(most.clamp(64, 4096));
         let ranks = BinaryHeap::with_capacity(if most < usize::MAX { kept.capacity() } else { 0 });
@@ -50,7 +50,8 @@ impl Greatest {
             self.kept.push(*record);
             return;
         }
-        let mut rank = Rank { figure: (self.figure)(record), id: record.id, at: self.kept.len() };
+        let mut rank =
+            Rank { figure: self.figure.of_record(record).approximate(), id: record.id, at: self.kept.len() };
         if rank.at < self.most {
             self.kept.push(*record);
             self.ranks.push(rank);
@@ -71,9 +72,9 @@ impl Greatest {
 
     fn leave_out(&mut self, record: &SiteRecord) {
         self.left_out += 1;
-        self.live_bytes = self.live_bytes.wrapping_add(live_bytes(record));
-        if record.estimated != 0 {
-            let variance = record.variances.total_bytes - record.variances.freed_bytes;
+        self.live_bytes = self.live_bytes.wrapping_add(figures::live_bytes(record));
+        if record.blocks.estimated != 0 {
+            let variance = record.blocks.total_bytes.variance - record.blocks.freed_bytes.variance;
             self.variance = Some(self.variance.unwrap_or(0.0) + variance);
         }
     }
@@ -128,48 +129,11 @@ fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i6
     Ok((rows, greatest.left_out, greatest.live_bytes, greatest.variance))
 }
 
-/// How to read the figure that `CallSite` calls so, to sort by it. Sums of bytes above 2^53 may compare as equal.
-pub(super) fn figure(ruby: &Ruby, name: &str) -> Result<Figure, Error> {
-    // Functions, not closures, which the linker cannot tell from others (together.ld).
-    macro_rules! of {
-        ($record:ident => $figure:expr) => {{
-            fn figure($record: &SiteRecord) -> f64 {
-                $figure
-            }
-            figure
-        }};
-    }
-    Ok(match name {
-        "allocations" => of!(record => record.allocations as f64),
-        "frees" => of!(record => record.frees as f64),
-        "total_bytes" => of!(record => record.total_bytes as f64),
-        "freed_bytes" => of!(record => record.freed_bytes as f64),
-        "live_bytes" => of!(record => live_bytes(record) as f64),
-        "live_blocks" => of!(record => difference(record.allocations, record.frees) as f64),
-        "mean_lifespan" => of!(record => match record.frees {
-            0 => 0.0,
-            frees => record.age_total as f64 / frees as f64,
-        }),
-        "max_lifespan" => of!(record => record.max_lifespan as f64),
-        "age_total" => of!(record => record.age_total as f64),
-        "live_objects" => of!(record => difference(record.objects.allocations, record.objects.frees) as f64),
-        "object_bytes" => of!(record => object_bytes(record) as f64),
-        "object_allocations" => of!(record => record.objects.allocations as f64),
-        "retained_bytes" => of!(record => live_bytes(record).wrapping_add(object_bytes(record)) as f64),
-        "growth" => of!(record => live_bytes(record).wrapping_sub(record.marked_bytes.cast_signed()) as f64),
-        _ => return Err(Error::new(ruby.exception_arg_error(), format!("no figure {name}"))),
-    })
+fn is_sortable(name: String) -> bool {
+    figures::sortable(&name).is_some()
 }
 
-/// After `Mwrap.reset` frees can outweigh allocations.
-fn difference(gone_up: u64, gone_down: u64) -> i64 {
-    gone_up.wrapping_sub(gone_down).cast_signed()
-}
-
-fn object_bytes(record: &SiteRecord) -> i64 {
-    difference(record.objects.total_bytes, record.objects.freed_bytes)
-}
-
-fn live_bytes(record: &SiteRecord) -> i64 {
-    difference(record.total_bytes, record.freed_bytes)
+/// How to read the figure that `CallSite` calls so, to sort by it.
+pub(super) fn figure(ruby: &Ruby, name: &str) -> Result<Reader, Error> {
+    figures::sortable(name).ok_or_else(|| Error::new(ruby.exception_arg_error(), format!("no figure {name}")))
 }

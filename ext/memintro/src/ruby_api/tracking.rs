@@ -99,7 +99,7 @@ pub(super) fn end_tracking(ruby: &Ruby, api: &HookApi) -> Result<bool, Error> {
     let mut figures = Figures::default();
     // SAFETY: the caller's own record.
     unsafe { (api.totals)(&raw mut figures) };
-    let is_long = figures.allocations.wrapping_sub(figures.frees) > MANY;
+    let is_long = figures.allocations.value.wrapping_sub(figures.frees.value) > MANY;
     let status = if is_long { without_gvl(|| (api.stop)())? } else { (api.stop)() };
     if status == Status::OK {
         request::figures_begin_anew();
