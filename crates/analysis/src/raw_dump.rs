@@ -275,41 +275,25 @@ mod tests {
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(record).cast(), size_of::<T>()) }
     }
 
-    fn estimated(first: u32) -> Estimated {
-        let doubt = |more: u32| f64::from(first + more);
-        Estimated { value: first.into(), variance: doubt(1), skew: doubt(2) }
+    /// Numbers in sequence. As variances they are small, but numbers.
+    fn numbers(mut number: u64) -> impl FnMut() -> Option<u64> {
+        move || {
+            number += 1;
+            Some(number)
+        }
     }
 
     fn totals() -> Figures {
-        Figures {
-            allocated_bytes: estimated(1),
-            frees: Estimated { value: 4, variance: f64::NAN, skew: -1.0 },
-            generation: 9,
-            estimated: 1,
-            ..Figures::default()
-        }
+        let frees = Estimated { value: 4, variance: f64::NAN, skew: -1.0 };
+        Figures { frees, ..Figures::read(&mut numbers(0)).unwrap() }
     }
 
     fn blocks(kind: u32) -> BlockFigures {
-        BlockFigures {
-            allocations: estimated(11),
-            freed_bytes: estimated(14),
-            max_lifespan: 16,
-            marked_bytes: estimated(17),
-            age_covariance: 7.0,
-            estimated: u64::from(kind == 1),
-            ..BlockFigures::default()
-        }
+        BlockFigures::read(&mut numbers(1000 * u64::from(kind))).unwrap()
     }
 
     fn objects() -> ObjectFigures {
-        ObjectFigures {
-            allocations: estimated(21),
-            marked_bytes: 25,
-            old_bytes: estimated(38),
-            estimated: 28,
-            ..ObjectFigures::default()
-        }
+        ObjectFigures::read(&mut numbers(500)).unwrap()
     }
 
     fn dump(sites: &[(u32, u32, &[u8])]) -> Vec<u8> {
