@@ -8,7 +8,7 @@ Dir[File.join(__dir__, "support", "*.rb")].sort.each { |file| require file }
 
 # More than any example takes on a busy machine; `deadline_seconds:` of an example says otherwise. A wait that never
 # ends is a failure with a name, not a run that hangs.
-EXAMPLE_DEADLINE_SECONDS = 300
+EXAMPLE_DEADLINE_SECONDS = 1_500
 
 RSpec.configure do |config|
   # What measures time is marked `alone: true`: no other spec runs meanwhile (rakelib/spec). All else may run beside

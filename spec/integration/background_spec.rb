@@ -156,7 +156,7 @@ RSpec.describe "Memintro::Background" do
       4.times { |n| Memintro::Background.start("memintro-\#{n}") { |stop| n.zero? ? loop { sleep } : stop.wait } }
       at_exit { puts "ended" }
     RUBY
-    result = run_ruby(code: code, requires: %w[memintro memintro/runtime/background], deadline_seconds: 60)
+    result = run_ruby(code: code, requires: %w[memintro memintro/runtime/background])
     expect([result.must_succeed.stdout, result.stderr]).to eq(["ended\n", ""])
   end
 

@@ -6,7 +6,7 @@ require "tmpdir"
 # The harness of bin/bench, with one round of tiny programs. No figure is looked at: nothing is fast or slow here.
 RSpec.describe "bin/bench" do
   def bench(*arguments)
-    run_command(File.join(Subprocess::ROOT, "bin/bench"), *arguments, deadline_seconds: 300)
+    run_command(File.join(Subprocess::ROOT, "bin/bench"), *arguments)
   end
 
   it "runs programs in Ruby's columns and memintro's, which all do the same work and see allocations" do

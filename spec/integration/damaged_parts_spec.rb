@@ -32,7 +32,7 @@ RSpec.describe "An installation with a file that is damaged" do
     "#{path(name)} is incomplete: it has 100000 bytes of #{size}"
   end
 
-  def run(*command) = run_command(RbConfig.ruby, *command, deadline_seconds: 20)
+  def run(*command) = run_command(RbConfig.ruby, *command)
 
   start = "require 'memintro'; Memintro.start"
   { "memintro.so" => [start, 0, "not tracking process"], "libmemintro_hook.so" => [start, 1, "the hook is not built"] }

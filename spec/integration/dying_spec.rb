@@ -53,7 +53,7 @@ RSpec.describe "A process that dies and leaves a dump" do
 
   describe "in a folder with things of others" do
     def leave(name, how: "segv")
-      run_command(program("processes.c"), "leave", how, way: :preloaded, deadline_seconds: 30,
+      run_command(program("processes.c"), "leave", how, way: :preloaded,
                                                         env: { "MEMINTRO_SPEC_DUMP" => path(name) })
     end
 

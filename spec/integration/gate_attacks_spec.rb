@@ -10,7 +10,7 @@ RSpec.describe "The gate under attack", :race, alone: true do
   # So the bounds here and below are ten times what a calm machine takes.
   AT_ONCE = 3.0
 
-  def attack(*arguments, way:) = native(program("gate_attacks.cc"), *arguments, way: way, deadline_seconds: 240)
+  def attack(*arguments, way:) = native(program("gate_attacks.cc"), *arguments, way: way)
 
   TruthDriver::WAYS.each do |way|
     it "is no place where a thread is cancelled, however long malloc takes, #{way}" do
@@ -90,7 +90,7 @@ RSpec.describe "The gate under attack", :race, alone: true do
       it "is left usable by stack overflows in #{what} that a handler leaves by longjmp, #{mode}" do
         TruthDriver::WAYS.each do |way|
           pauses = what == "malloc" ? ["pauses"] : []
-          figures = native(program("overflow.cc"), what, mode, rounds, *pauses, way: way, deadline_seconds: 240)
+          figures = native(program("overflow.cc"), what, mode, rounds, *pauses, way: way)
           expect(figures).to include(overflows: rounds, unrecorded: 0, unseen_by_others: 0, refused: 0, dropped: 0)
           expect(figures).to include(seen_in_the_end: 1, stopped: 0) unless mode == "off"
         end

@@ -11,7 +11,7 @@ RSpec.describe "Filters of system calls" do
     %w[before after].each do |order|
       it "takes nothing from a program under #{name} that came #{order} the start" do
         found = run_forked("load #{File.join(Subprocess::SCRIPTS, "filtered.rb").inspect}",
-                           arguments: [JSON.generate(filters), order], deadline_seconds: 100).must_succeed.json
+                           arguments: [JSON.generate(filters), order]).must_succeed.json
         wrong = found.reject { |_, (result, seconds)| result == "right" && seconds < 20 }
         expect(wrong.keys).to eq([:answers]), "#{wrong}"
         expect(found.size).to eq(27)
@@ -34,7 +34,7 @@ RSpec.describe "Filters of system calls" do
     command = [RbConfig.ruby, Subprocess::EXE, "run", "--report", File.join(folder, "%p"), "--",
                RbConfig.ruby, "-rjson", "-r#{Filters.extension}", "-e", ENDING, "--", JSON.generate(after)]
     run_forked("JSON.parse(ARGV[0]).each { |filter| Filter.install(*filter) }; exec(*JSON.parse(ARGV[1]))",
-               arguments: [before, command].map { |one| JSON.generate(one) }, deadline_seconds: 60).must_succeed.json
+               arguments: [before, command].map { |one| JSON.generate(one) }).must_succeed.json
   end
 
   Filters.all.each do |name, filters|
@@ -54,7 +54,7 @@ RSpec.describe "Filters of system calls" do
   # Runs this under a filter that answers so to these calls.
   def refusing(names, answer, code, **options)
     filter = "Filter.install(#{Filters.numbers(*names)}, #{answer}, #{Filters::ALLOW})\n"
-    run_forked(filter + code, deadline_seconds: 60, **options).must_succeed.json
+    run_forked(filter + code, **options).must_succeed.json
   end
 
   COPIES = <<~'RUBY'
@@ -105,7 +105,7 @@ RSpec.describe "Filters of system calls" do
   it "leaves no copy behind where a process may end no other one" do
     numbers = Filters.numbers(*%w[kill tkill tgkill pidfd_send_signal])
     filter = "Filter.install(#{numbers}, #{Filters::EPERM}, #{Filters::ALLOW})"
-    found = run_forked(format(LEAVING, filter), deadline_seconds: 90).must_succeed.json
+    found = run_forked(format(LEAVING, filter)).must_succeed.json
     expect(found.map(&:last)).to eq([true] * 4)
     expect(found.last.first).to eq(7)
   end

@@ -132,7 +132,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
 
   # A data object whose mark function is this function of the C library.
   def dump_with_mark_functions(*names)
-    answer(<<~RUBY, deadline_seconds: 60)
+    answer(<<~RUBY)
       require "fiddle"
       GC.disable
       pointers = [Fiddle::TYPE_VOIDP] * 4
@@ -156,7 +156,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
   end
 
   it "is made by two threads at once, while the program forks, and while other threads are in malloc" do
-    found = answer(<<~RUBY, deadline_seconds: 100)
+    found = answer(<<~RUBY)
       require "openssl"
       $stop = false
       threads = Array.new(2) { Thread.new { OpenSSL::PKCS5.pbkdf2_hmac("a", "b", 2000, 32, "sha256") until $stop } }
@@ -174,7 +174,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
 
   # The first object of a class of the extension is made while Ruby may let another thread run, which makes one too.
   it "is made by two threads at once as the first one" do
-    found = answer(<<~'RUBY', deadline_seconds: 60)
+    found = answer(<<~'RUBY')
       TracePoint.new(:c_call) { |call| sleep(0.2) if call.method_id == :const_get }.enable
       done = Array.new(2) { |i| Thread.new { Memintro.heap_dump("#{file}#{i}")[:objects] } }.map(&:value)
       puts JSON.generate(done: done)
@@ -183,7 +183,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
   end
 
   it "takes odd names and sizes: bytes that are no text, thousands of classes, a long string; and refuses Ractors" do
-    found = answer(<<~'RUBY', deadline_seconds: 100)
+    found = answer(<<~'RUBY')
       Warning[:experimental] = false
       kept = ["n" * 20_000_000, Array.new(3_000) { Class.new }]
       bytes = Class.new { def self.make = Object.const_set("A\xE9".dup.force_encoding("ISO-8859-1").to_sym, Class.new) }
@@ -329,7 +329,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
   end
 
   it "is written under GC.stress, and after a compaction", :long do
-    found = answer(<<~RUBY, deadline_seconds: 300)
+    found = answer(<<~RUBY)
       GC.stress = true
       stressed = Memintro.heap_dump(file)[:objects]
       GC.stress = false
@@ -343,7 +343,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
   end
 
   it "is written 200 times among threads in malloc", :long do
-    found = answer(<<~RUBY, deadline_seconds: 300)
+    found = answer(<<~RUBY)
       require "zlib"
       $stop = false
       threads = Array.new(8) { Thread.new { Zlib.crc32(("x" * rand(200_000)).unpack1("a*")) until $stop } }

@@ -10,7 +10,7 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
   around { |example| Dir.mktmpdir("memintro-hostile") { |folder| (@folder = folder) && example.run } }
 
   def path(name) = File.join(@folder, name)
-  def heap(*arguments) = run_memintro("heap", *arguments, deadline_seconds: 60)
+  def heap(*arguments) = run_memintro("heap", *arguments)
 
   # Processes of this user whose program is the tool, with their parents.
   def tools

@@ -65,7 +65,7 @@ RSpec.describe "What memintro loads late" do
   end
 
   it "is there for each of many threads that ask first at the same time, whatever they ask" do
-    answers = run_ruby(code: <<~RUBY, requires: %w[memintro json stringio], deadline_seconds: 100).must_succeed.json
+    answers = run_ruby(code: <<~RUBY, requires: %w[memintro json stringio]).must_succeed.json
       #{SLOWLY}
       QUESTIONS = [-> { Memintro.top.size }, -> { Memintro.report(StringIO.new).to_a.size }, -> { Memintro.iseqs.count },
                    -> { Memintro.report(StringIO.new, format: :json).to_a.size }, -> { Memintro.histogram(3).size },

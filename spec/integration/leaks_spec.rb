@@ -120,7 +120,7 @@ RSpec.describe "Memintro.leaks" do
   end
 
   it "calls nothing leaked that threads allocate and free meanwhile" do
-    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro], deadline_seconds: 300).must_succeed.json
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
       Memintro.start
       work = Array.new(4) do |number|
         Thread.new do

@@ -121,7 +121,7 @@ RSpec.describe "looking into a program" do
 
     it "ends when no process reads from the named pipe that it writes to" do
       File.mkfifo(path("pipe"))
-      result = memintro("snapshot", "-o", path("pipe"), "--", RbConfig.ruby, "-e", "exit 3", deadline_seconds: 20)
+      result = memintro("snapshot", "-o", path("pipe"), "--", RbConfig.ruby, "-e", "exit 3")
       expect([result.status.exitstatus, result.stderr]).to match([3, /no process reads from the named pipe/])
     end
 
@@ -337,7 +337,7 @@ RSpec.describe "looking into a program" do
   end
 
   describe "from unusual places" do
-    def answers(code) = run_ruby(code: code, deadline_seconds: 60).must_succeed.stdout
+    def answers(code) = run_ruby(code: code).must_succeed.stdout
 
     it "works in a trap handler, a finalizer, a thread, a forked child, and after a block that raised" do
       expect(answers(<<~RUBY)).to eq("trap finalizer thread fork raised ")

@@ -33,7 +33,7 @@ RSpec.describe "Memintro::MemCheck of redcarpet", :long do
     FileUtils.cp(File.join(extension, "redcarpet.so"), File.join(folder, "lib"))
     File.write(File.join(folder, "Rakefile"), RAKEFILE)
     result = run_command(RbConfig.ruby, "-I#{Subprocess::LIB}", "-S", "rake", "mem_check",
-                         way: :live, chdir: folder, deadline_seconds: 240)
+                         way: :live, chdir: folder)
     [result.stderr.scrub, result.status.exitstatus, result.stdout.scrub]
   end
 

@@ -14,7 +14,7 @@ RSpec.describe "native callers", :listening do
   end
 
   def told(name, requires: ["memintro"], **options)
-    run_ruby("native_callers.rb", leaks, name, requires: requires, deadline_seconds: 120, **options)
+    run_ruby("native_callers.rb", leaks, name, requires: requires, **options)
       .must_succeed.json
   end
 
@@ -137,7 +137,7 @@ RSpec.describe "native callers", :listening do
   it "are switched by flags and variables: of programs with Ruby, in each mode, and without" do
     code = "require #{leaks.dump}; 300.times { NativeLeaks.direct(60_000) }"
     via = lambda do |*flags, env: {}|
-      run_memintro("run", *flags, "--", RbConfig.ruby, "-e", code, env: env, deadline_seconds: 120)
+      run_memintro("run", *flags, "--", RbConfig.ruby, "-e", code, env: env)
         .must_succeed.stderr.include?("via native_leaks.so(leaks_direct")
     end
     expect([via.call, via.call("--no-native-callers"), via.call(env: { "MEMINTRO_NATIVE_CALLERS" => "0" })])
@@ -215,7 +215,7 @@ RSpec.describe "native callers", :listening do
 
   it "name libxml2 behind nokogiri" do
     skip "nokogiri is not installed" unless Gem::Specification.any? { |gem| gem.name == "nokogiri" }
-    found = run_ruby(code: <<~'RUBY', requires: %w[memintro nokogiri json], deadline_seconds: 120).must_succeed.json
+    found = run_ruby(code: <<~'RUBY', requires: %w[memintro nokogiri json]).must_succeed.json
       document = Nokogiri::XML("<a/>")
       Memintro.start
       kept = Array.new(5_000) { |i| Nokogiri::XML::Node.new("leak#{i % 7}", document) }
@@ -227,8 +227,7 @@ RSpec.describe "native callers", :listening do
 
   it "keep the names of a library that was unloaded" do
     library = shared_module("leaks_library.c")
-    result = run_ruby(code: UNLOADED, env: { "LIBRARY" => library }, requires: %w[memintro json fiddle],
-                      deadline_seconds: 120)
+    result = run_ruby(code: UNLOADED, env: { "LIBRARY" => library }, requires: %w[memintro json fiddle])
     loaded, *names = result.must_succeed.json
     expect(loaded).to be false
     expect(names.first).to match(/\Alibleaks_library-lazy\.so\(leaks_library_make\+0x\h+\)\z/)
@@ -291,7 +290,7 @@ RSpec.describe "native callers", :listening do
 
   it "survive filters that forbid to look at memory through the kernel, and name what one page tells" do
     code = FILTERED.sub("ARGV.fetch(0)", leaks.dump)
-    result = run_ruby(code: code, requires: %w[memintro json fiddle], deadline_seconds: 120).must_succeed
+    result = run_ruby(code: code, requires: %w[memintro json fiddle]).must_succeed
     result.json.each do |names|
       expect(names).to all match(/\Anative_leaks\.so\(leaks_direct\+0x\h+\)\z/)
     end
@@ -323,7 +322,7 @@ RSpec.describe "native callers", :listening do
 
   it "survive a storm of threads, signals and forks, and name only what is there" do
     code = "require #{leaks.dump}\n#{STORM}"
-    statuses, names = run_ruby(code: code, requires: %w[memintro json], deadline_seconds: 240).must_succeed.json
+    statuses, names = run_ruby(code: code, requires: %w[memintro json]).must_succeed.json
     expect(statuses).to eq("0": 25)
     expect(names).to include(match(/\Anative_leaks\.so\(nested_inner/), match(/leaks_library_make/))
     ours = /\A(?:native_leaks|libleaks_library-lazy|[\w.+-]+)\.so(?:\.[\d.]+)?\(/

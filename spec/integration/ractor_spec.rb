@@ -10,7 +10,7 @@ RSpec.describe "Memintro in a Ractor" do
       def asked = yield.to_s rescue "#{$!.class}: #{$!.message}"
       def answer_of(ractor) = ractor.respond_to?(:value) ? ractor.value : ractor.take
     RUBY
-    result = run_ruby(code: helpers + code, requires: requires, flags: ["-W0"], deadline_seconds: 60, **options)
+    result = run_ruby(code: helpers + code, requires: requires, flags: ["-W0"], **options)
     result.must_succeed.stdout.lines
   end
 

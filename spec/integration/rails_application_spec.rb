@@ -22,7 +22,7 @@ RSpec.describe "memintro/railtie in a generated application" do
 
   # Whatever hinders Rails from making an application is not ours.
   def must(*command, chdir: root, env: self.env)
-    result = run_command(*command, env: env, chdir: chdir, deadline_seconds: 300)
+    result = run_command(*command, env: env, chdir: chdir)
     return result.stdout if result.success?
 
     skip "no application can be made here: #{command.last(3).join(' ')}: #{(result.stderr + result.stdout).lines.first}"

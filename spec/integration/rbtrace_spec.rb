@@ -27,7 +27,7 @@ RSpec.describe "through rbtrace", :listening do
     result = answer = nil
     # Its 5 s may be over on a busy machine.
     3.times do
-      result = run_command("rbtrace", "-p", program.pid.to_s, "-e", expression, deadline_seconds: 60)
+      result = run_command("rbtrace", "-p", program.pid.to_s, "-e", expression)
       answer = result.stdout[/^=> (.*?)\n*(?:^\*\*\* |\z)/m, 1] and break
     end
     expect(answer).not_to be_nil, "rbtrace got no answer to #{expression}\n#{result.stdout}\n#{result.stderr}"
@@ -64,7 +64,7 @@ RSpec.describe "through rbtrace", :listening do
     # Without the line of rbtrace's own that it puts around every answer.
     def typed(command, pid)
       text = command.sub("PID", pid).sub("/tmp/report.txt", File.join(socket_folder, "report.txt"))
-      run_command("sh", "-c", text, deadline_seconds: 60).must_succeed.stdout.gsub(/^\*\*\* .*\n?/, "")
+      run_command("sh", "-c", text).must_succeed.stdout.gsub(/^\*\*\* .*\n?/, "")
     end
 
     it "is what comes of it" do

@@ -38,7 +38,7 @@ RSpec.describe "The text of a report" do
   RUBY
 
   def differences(code)
-    result = run_ruby(code: TWINS + code, deadline_seconds: 60, env: { "TERM" => "xterm" }).must_succeed
+    result = run_ruby(code: TWINS + code, env: { "TERM" => "xterm" }).must_succeed
     expect(result.stdout.lines.last).to eq("differences: []\n")
     result.stdout
   end

@@ -25,7 +25,7 @@ RSpec.describe "memintro rss" do
   def watched(*arguments)
     reader, writer = IO.pipe
     flags = ["--watch", "0.2", "--format", "json"]
-    watching = Thread.new { run_memintro("rss", *arguments, *flags, out: writer, deadline_seconds: 120) }
+    watching = Thread.new { run_memintro("rss", *arguments, *flags, out: writer) }
     lines = []
     yield -> { lines << JSON.parse(reader.gets, symbolize_names: true) }
     watching.value.must_succeed
@@ -89,8 +89,7 @@ RSpec.describe "memintro rss" do
 
   it "shows figures that fit each other of a command that grows" do
     growing = '40.times { |i| kept = Array.new(60 + i) { "x" * (1 << 20) }; kept.clear; GC.start }'
-    result = run_memintro("rss", "--format", "json", "--watch", "0.01", "--", RbConfig.ruby, "-e", growing,
-                          deadline_seconds: 120)
+    result = run_memintro("rss", "--format", "json", "--watch", "0.01", "--", RbConfig.ruby, "-e", growing)
     found = json_lines(result.must_succeed.stderr).map do |line|
       line.values_at(:uss_bytes, :pss_bytes, :rss_bytes, :peak_rss_bytes)
     end
@@ -99,7 +98,7 @@ RSpec.describe "memintro rss" do
   end
 
   it "runs a command, leaves its streams and status alone, and shows what was last seen" do
-    result = run_memintro("rss", "--format", "json", "--", RbConfig.ruby, "-e", BIG, "2", deadline_seconds: 60)
+    result = run_memintro("rss", "--format", "json", "--", RbConfig.ruby, "-e", BIG, "2")
     expect([result.status.exitstatus, result.stdout]).to eq([7, "ready\n"])
     found = json_lines(result.stderr)
     expect(found.size).to eq(1)
@@ -110,23 +109,23 @@ RSpec.describe "memintro rss" do
   SHORT = 'text = "x" * (200 << 20); text = nil; exit 3'
 
   it "knows the peak of a command that is gone before the next look, or before the first" do
-    text = run_memintro("rss", "--", RbConfig.ruby, "-e", SHORT, deadline_seconds: 60)
+    text = run_memintro("rss", "--", RbConfig.ruby, "-e", SHORT)
     expect([text.status.exitstatus, text.stdout]).to eq([3, ""])
     expect(text.stderr[/peak RSS\D*(\d+\.\d) MiB/, 1].to_f).to be_between(200, 280)
-    json = run_memintro("rss", "--format", "json", "--", RbConfig.ruby, "-e", SHORT, deadline_seconds: 60)
+    json = run_memintro("rss", "--format", "json", "--", RbConfig.ruby, "-e", SHORT)
     found = json_lines(json.stderr)
     expect(found.map(&:keys)).to eq([[:pid, :time, :children, *FIGURES_OF_RSS]])
     expect(found.first[:peak_rss_bytes]).to be_between(200 << 20, 280 << 20)
-    child = run_memintro("rss", "--", "sh", "-c", "#{RbConfig.ruby} -e '#{SHORT}'; exit 4", deadline_seconds: 60)
+    child = run_memintro("rss", "--", "sh", "-c", "#{RbConfig.ruby} -e '#{SHORT}'; exit 4")
     expect(child.status.exitstatus).to eq(4)
     expect(child.stderr[/peak RSS\D*(\d+\.\d) MiB/, 1].to_f).to be_between(200, 280)
   end
 
   it "says of a command too small and too short to be seen what its peak was at most" do
     # Until it becomes the command, the process is a copy of memintro's.
-    result = run_memintro("rss", "--", "true", deadline_seconds: 60)
+    result = run_memintro("rss", "--", "true")
     expect(result.must_succeed.stderr).to match(/peak RSS (was at most|) +\d+\.\d MiB/)
-    json = run_memintro("rss", "--format", "json", "--", "true", deadline_seconds: 60)
+    json = run_memintro("rss", "--format", "json", "--", "true")
     expect(json_lines(json.must_succeed.stderr).map(&:keys)).to eq([[:pid, :time, :children, *FIGURES_OF_RSS]])
   end
 
@@ -222,7 +221,7 @@ RSpec.describe "memintro rss" do
   end
 
   it "watches a command, with titles once" do
-    result = run_memintro("rss", "--watch", "0.3", "--", RbConfig.ruby, "-e", BIG, "2", deadline_seconds: 60)
+    result = run_memintro("rss", "--watch", "0.3", "--", RbConfig.ruby, "-e", BIG, "2")
     expect(result.status.exitstatus).to eq(7)
     expect(result.stderr.lines.first.split(/\s{2,}/).drop(1).map(&:chomp)).to include("time", "RSS", "PSS")
     expect(result.stderr.lines.drop(1)).to all(match(/\A *\d\d:\d\d:\d\d( +\S+ \S+){7}\n\z/))
@@ -230,7 +229,7 @@ RSpec.describe "memintro rss" do
   end
 
   it "passes a deadly signal's status on" do
-    result = run_memintro("rss", "--", "sh", "-c", "sleep 0.5; kill -TERM $$", deadline_seconds: 60)
+    result = run_memintro("rss", "--", "sh", "-c", "sleep 0.5; kill -TERM $$")
     expect(result.status.exitstatus).to eq(143)
   end
 

@@ -146,7 +146,7 @@ RSpec.describe "Memintro::RSSSampler" do
 
   it "does not keep the process from ending" do
     code = "Memintro::RSSSampler.new(interval: 3_600).start; at_exit { puts :ended }"
-    result = run_ruby(code: code, deadline_seconds: 60)
+    result = run_ruby(code: code)
     expect([result.must_succeed.stdout, result.stderr]).to eq(["ended\n", ""])
   end
 
@@ -238,7 +238,7 @@ RSpec.describe "Memintro::RSSSampler" do
     RUBY
     expect(answer).to eq([true, 0, "Interrupt", true, true])
     code = "Memintro::RSSSampler.new(interval: 0.02).on_sample { exit 3 }.start; sleep 60"
-    result = run_ruby(code: code, deadline_seconds: 55)
+    result = run_ruby(code: code)
     expect([result.status.exitstatus, result.stderr]).to eq([3, ""])
   end
 

@@ -76,7 +76,7 @@ RSpec.describe "reports of memintro run" do
     # What came of the code with each of these flags, and the report's first words. At once, for all they do is to wait.
     define_method(:with_each) do |code|
       runs = flags.map.with_index do |some, i|
-        Thread.new { run(*some, "--report", "#{i}.txt", code: code, deadline_seconds: 60) }
+        Thread.new { run(*some, "--report", "#{i}.txt", code: code) }
       end
       runs.map.with_index { |one, i| [one.value, first_words("#{i}.txt")] }
     end
@@ -96,7 +96,7 @@ RSpec.describe "reports of memintro run" do
     end
 
     it "is not at a deadlock while its threads wake each other, nor while one sleeps, reads or waits for a child" do
-      result = run("--every", "0.2", "--report", "r.txt", code: <<~'RUBY', deadline_seconds: 60).must_succeed
+      result = run("--every", "0.2", "--report", "r.txt", code: <<~'RUBY').must_succeed
         there, back = Queue.new, Queue.new
         Thread.new { loop { back << there.pop } }
         ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 4
@@ -262,7 +262,7 @@ RSpec.describe "reports of memintro run" do
     end
 
     it "does not keep the program from ending where nobody reads" do
-      result = run("--report", "pipe", code: "puts 1", deadline_seconds: 60).must_succeed
+      result = run("--report", "pipe", code: "puts 1").must_succeed
       expect(result.stdout).to eq("1\n")
       expect(result.stderr)
         .to match(/\Amemintro: no report of process \d+: no process reads from the named pipe #{path('pipe')}\n\z/)

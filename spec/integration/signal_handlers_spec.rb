@@ -100,7 +100,7 @@ RSpec.describe "Memintro in a signal handler", :race do
     Tempfile.create("memintro-saved") do |file|
       file.write(saved)
       file.close
-      result = run_ruby(nil, file.path, code: <<~'RUBY', deadline_seconds: 60).must_succeed
+      result = run_ruby(nil, file.path, code: <<~'RUBY').must_succeed
         abort "JSON is loaded" if defined?(JSON)
         answer = nil
         trap(:USR2) { answer = begin; Memintro::Snapshot.load(ARGV.first).gc.size; rescue Exception => e; e.message; end }

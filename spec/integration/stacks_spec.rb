@@ -6,7 +6,7 @@ require "tmpdir"
 # `Memintro.start(stack_depth: N)`: call sites are whole stacks, and lines have their sums.
 RSpec.describe "whole stacks" do
   def answer_of(*arguments)
-    run_ruby("stacks.rb", *arguments, requires: %w[memintro], deadline_seconds: 280).must_succeed.json
+    run_ruby("stacks.rb", *arguments, requires: %w[memintro]).must_succeed.json
   end
 
   def answer(code, **options)

@@ -8,7 +8,7 @@ require "tmpdir"
 # A headless Chromium, driven through a pipe as its developer tools drive it. What it says on its console is kept.
 class Chromium
   # Seconds for an answer, on a very busy machine.
-  PATIENCE_SECONDS = 30
+  PATIENCE_SECONDS = 300
   FLAGS = %w[--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --remote-debugging-pipe
              --disable-background-networking --window-size=1200,800].freeze
   # Codes of keys that a page may be sent.

@@ -8,7 +8,7 @@ require_relative "subprocess"
 # Starts programs that listen at a control socket, in a folder of the example's own, and ends them with it.
 module Listening
   # What an example's programs and commands share.
-  PATIENCE_SECONDS = 60
+  PATIENCE_SECONDS = 300
 
   # A program that runs beside the example.
   Program = Struct.new(:pid, :output, keyword_init: true) do

@@ -24,7 +24,7 @@ module MemChecks
 
   # @yield in the folder, before the task runs
   # @return [Told]
-  def mem_check(task = "mem_check", settings: {}, env: {}, deadline_seconds: 240)
+  def mem_check(task = "mem_check", settings: {}, env: {}, deadline_seconds: Subprocess::DEADLINE_SECONDS)
     @mem_check_folder ||= Dir.mktmpdir("memintro-mem-check-").tap { |folder| prepare(folder) }
     yield @mem_check_folder if block_given?
     env = { "MT_NO_PLUGINS" => "1", "SETTINGS" => settings.inspect, "GITHUB_ACTIONS" => nil, **env }

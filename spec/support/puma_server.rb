@@ -6,8 +6,8 @@ require "tempfile"
 
 # Runs a real Puma (Debian's) on a loopback port of its own choice, for as long as a block takes.
 class PumaServer
-  BOOT_SECONDS = 120
-  PATIENCE_SECONDS = 60
+  BOOT_SECONDS = 300
+  PATIENCE_SECONDS = 300
 
   # The reason why there is none here, or nil.
   def self.missing

@@ -14,7 +14,8 @@ module Subprocess
   EXE = File.join(ROOT, "exe", "memintro")
   HOOK = File.join(LIB, "memintro", "libmemintro_hook.so")
   SCRIPTS = File.join(ROOT, "spec", "fixtures", "scripts")
-  DEADLINE_SECONDS = 120
+  # Against hangs alone, whatever else the machine does.
+  DEADLINE_SECONDS = 600
 
   # What a child left behind.
   Result = Struct.new(:stdout, :stderr, :status, keyword_init: true) do

@@ -8,7 +8,7 @@ require_relative "subprocess"
 # A program in a terminal of its own: what it draws becomes a screen, as far as full-screen programs need one.
 # Everything has a deadline, and the program is killed in the end.
 class Terminal
-  DEADLINE_SECONDS = 60
+  DEADLINE_SECONDS = 300
 
   # @yieldparam terminal [Terminal]
   def self.open(*command, columns: 100, rows: 30, env: {})

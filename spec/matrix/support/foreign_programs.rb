@@ -11,7 +11,7 @@ module ForeignPrograms
   FOLDER = File.expand_path("../programs", __dir__)
   START_LATER = File.join(__dir__, "start_later.rb")
   AUTORUN = File.join(Subprocess::LIB, "memintro", "autorun")
-  DEADLINE_SECONDS = 300
+  DEADLINE_SECONDS = 600
 
   # The words by which a program says that it has died of an exception, or that one of its threads has.
   EXCEPTION = /\((?:\w+::)*\w*(?:Error|Exception)\)|^\s+from .+:\d+:in |unhandled exception/
