@@ -10,6 +10,7 @@ use crate::shared::is_lost;
 use crate::tls;
 
 /// The thread that starts, stops or forks: its [`tls::number`], plus [`FORK`] if it forks; 0 if there is none.
+#[unsafe(link_section = ".data.fork")]
 static CHANGING: AtomicUsize = AtomicUsize::new(IDLE);
 const IDLE: usize = 0;
 const FORK: usize = 1;
@@ -24,6 +25,7 @@ static IS_WANTED: AtomicBool = AtomicBool::new(false);
 static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
 /// Forks that hold nothing because nothing had been tracked when they began. The first start waits for those that
 /// began before it.
+#[unsafe(link_section = ".data.fork")]
 pub(crate) static UNUSED_FORKS: Count = Count::new();
 /// Sleeps of 50 µs of the first start.
 const SLEEPS_FOR_UNUSED: u32 = 3_000;

@@ -118,8 +118,8 @@ pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize,
 #[cold]
 #[inline(never)]
 fn is_open_again(own: &ThreadState) -> bool {
-    /// Number of waits, of some milliseconds each.
-    const WAITS: u32 = 20;
+    /// Number of waits, of a twentieth of a second each at least.
+    const WAITS: u32 = 2;
     if own.forks.get() > 0 || THREADS.is_pauser(own) {
         return false;
     }

@@ -101,7 +101,8 @@ fn write_in(
     };
     let mut out =
         Output { file: file.descriptor(), room: file_size_limit(), failed: false, used: 0, buffer: output };
-    let paused = own.and_then(|own| THREADS.pause_for(own, PATIENCE));
+    let mut paused = None;
+    in_band::keeping(|| paused = own.and_then(|own| THREADS.pause_for(own, PATIENCE)));
     if paused.is_some() {
         shared::flush();
     }

@@ -13,6 +13,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use memintro_tracker::deferred::Effort;
 use memintro_tracker::stack;
 use memintro_tracker::threads::{Held, ThreadState};
 
@@ -35,7 +36,9 @@ const SLEEPS_ON_TOP: u32 = 20;
 const STACK_BYTES: usize = 3072;
 
 /// What is held for all forking threads, besides the world.
+#[unsafe(link_section = ".data.fork")]
 static HOLDS_CHANGES: AtomicBool = AtomicBool::new(false);
+#[unsafe(link_section = ".data.fork")]
 static HOLDS_PATCHES: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn init() {
@@ -46,7 +49,7 @@ pub(crate) fn init() {
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// Whether this process has ever tracked. If not, a child cannot have inherited wrong figures.
+/// Whether this process has tracked or read figures. If not, there is nothing to hold for a fork.
 fn is_used() -> bool {
     changes::has_changed() || THREADS.states().next().is_some()
 }
@@ -171,7 +174,7 @@ unsafe extern "C" fn in_parent() {
     walkers::after_fork();
     let Some(own) = thread::kept().filter(|own| own.forks.get() > 0) else { return UNUSED_FORKS.leave() };
     if let Some(held) = end(own) {
-        THREADS.release_after_fork(own, held, let_go_of_all);
+        THREADS.release_after_fork(own, held, Effort::Brief, let_go_of_all);
     }
 }
 
@@ -191,7 +194,8 @@ unsafe extern "C" fn in_child() {
         sampling::in_child(own, PID.load(Ordering::Relaxed));
         object_samples::reseed(u64::from(PID.load(Ordering::Relaxed)));
     }
-    if held == Held::NotPaused && is_used() {
+    // As long as there was no start, there are no figures.
+    if held == Held::NotPaused && changes::has_changed() {
         shared::give_up();
         Pending::forget_all();
     }
@@ -206,7 +210,7 @@ unsafe extern "C" fn in_child() {
     // it holds.
     if let Some(held) = end(own) {
         let was_busy = own.is_busy();
-        THREADS.release_after_fork(own, held, let_go_of_all);
+        THREADS.release_after_fork(own, held, Effort::Whole, let_go_of_all);
         if held == Held::Paused && !was_busy {
             // Everything that was written down has been recorded, or never will be.
             Pending::forget_all();

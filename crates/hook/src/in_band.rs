@@ -255,17 +255,17 @@ pub(crate) unsafe fn hold(address: usize, sign: i64) {
     HELD.fetch_add(bytes.cast_signed().wrapping_mul(sign), Ordering::Relaxed);
 }
 
-/// The thread that must not call the allocator when it opens the gate: its [`tls::number`].
+/// The thread that must not call the allocator when it records what was written down: its [`tls::number`].
 static KEEPER: AtomicUsize = AtomicUsize::new(0);
 /// The last of the blocks that it has kept; each begins with the address of the one before. 0: there is none. Touched by whoever
 /// has paused the world.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs what opens the gate, in a signal handler that may have interrupted the allocator: blocks that would be given back are kept
-/// until another reading ends. (A thread that aborts inside free holds the allocator's lock, and would wait for itself.)
-pub(crate) fn keeping(open: impl FnOnce()) {
+/// Runs what pauses the world or opens the gate, in a signal handler that may have interrupted the allocator: blocks that would
+/// be given back are kept until another reading ends. (A thread that aborts inside free holds the allocator's lock, and would wait for itself.)
+pub(crate) fn keeping(records: impl FnOnce()) {
     KEEPER.store(tls::number(), Ordering::Relaxed);
-    open();
+    records();
     KEEPER.store(0, Ordering::Relaxed);
 }
 

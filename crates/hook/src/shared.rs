@@ -26,7 +26,8 @@ pub(crate) static SITES: Sites = Sites::new();
 pub(crate) static BIRTHS: Births = Births::new();
 /// Sampled blocks of which the native callers are known.
 pub(crate) static FOLLOWED: Followed = Followed::new();
-/// Threads.
+/// Threads. (What a fork writes in both processes lies together, because each page that is written is copied.)
+#[unsafe(link_section = ".data.fork")]
 pub(crate) static THREADS: Threads = Threads::new();
 
 /// Whether the VM's objects are tracked, too.

@@ -20,9 +20,11 @@ const MOST_PLACES: u32 = 1 << 18;
 const LEAST_PLACES: u32 = 1 << 10;
 /// Room for paths for each place, in words of 8 bytes.
 const WORDS_A_PLACE: u32 = 8;
-/// Sleeps until an event whose place is reserved has been written. Its thread has only a few instructions left,
-/// unless a signal handler has interrupted it.
+/// Sleeps until an event whose place is reserved has been written, before it is passed over because the queue is nearly full. Its
+/// thread has only a few instructions left, unless a signal handler has interrupted it.
 const SLEEPS: u32 = 1000;
+/// Events that a thread records on its way, inside malloc and after a fork, as long as there are not many.
+const SOME: u32 = 256;
 /// The same after a wait in vain, because then probably many events will not be written.
 const SLEEPS_ONCE_SPOILED: u32 = 2;
 /// Number of places whose memory is kept after use.
@@ -83,6 +85,17 @@ const fn places_bytes(places: u32) -> usize {
 
 const fn all_bytes(places: u32) -> usize {
     places_bytes(places) + (places * WORDS_A_PLACE) as usize * 8
+}
+
+/// How far a thread goes with what was written down. What it leaves stays for the next thread that comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Some events, up to one that has not been written yet.
+    Brief,
+    /// All events up to one that has not been written yet.
+    Whole,
+    /// All, with so many sleeps for each that has not been written yet. One that takes longer is passed over.
+    Patient(u32),
 }
 
 /// Where events are written down.
@@ -146,6 +159,23 @@ impl Deferred {
         self.places() / 2
     }
 
+    /// How many sleeps a thread makes before it writes an event down at this place, if any: the more, the less room is left, so that
+    /// whoever has closed the gate can finish.
+    pub(crate) fn sleeps_before(&self, place: u32) -> Option<u32> {
+        let (many, places) = (self.many(), self.places());
+        match place {
+            _ if place < many || place >= places => None,
+            _ if place < many + many / 2 => Some(1),
+            _ if place < self.nearly_all() => Some(4),
+            _ => Some(20),
+        }
+    }
+
+    /// From this number of events on, one that has not been written yet must not keep all others from being recorded.
+    fn nearly_all(&self) -> u32 {
+        self.places() / 8 * 7
+    }
+
     /// Number of words of paths that can be written down.
     pub(crate) fn text_words(&self) -> u32 {
         self.places() * WORDS_A_PLACE
@@ -179,15 +209,19 @@ impl Deferred {
         state.compare_exchange(FREE, WRITTEN, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Reads the events in the places below `end`, each once. Called by the thread that has paused the world.
-    pub(crate) fn read(&self, end: u32, mut each: impl FnMut(&Event, &[u8])) {
+    /// Reads the events in the places below `end`, each once. `false`: there are more. Called by the thread that has paused the
+    /// world.
+    pub(crate) fn read(&self, end: u32, effort: Effort, mut each: impl FnMut(&Event, &[u8])) -> bool {
         let mut next = self.read.load(Ordering::Relaxed);
-        while next < end {
+        let is_brief = effort == Effort::Brief && end < self.many();
+        let most = if is_brief { next.saturating_add(SOME) } else { u32::MAX };
+        while next < end.min(most) {
             let memory = self.reading.load(Ordering::Relaxed);
-            let Some(at) = self.place_in(memory, next) else { break };
+            let Some(at) = self.place_in(memory, next) else { return true };
             // SAFETY: the place lies within the mapping, which is zeroed or written.
             let state = unsafe { &(*at).state };
-            if self.is_written(next, state) {
+            let sleeps = self.sleeps(next, end, effort);
+            if Self::is_written(state, sleeps) {
                 // SAFETY: it is written, and not written again before the gate has been open.
                 let event = unsafe { (&raw const (*at).event).read() };
                 // SAFETY: as above; the text was copied before.
@@ -199,34 +233,63 @@ impl Deferred {
                 };
                 each(&event, text);
                 state.store(FREE, Ordering::Relaxed);
+            } else if sleeps.is_none() {
+                return false;
+            } else if !self.pass_over(state) {
+                // It has been written just now.
+                continue;
             }
             next = next.wrapping_add(1);
             self.read.store(next, Ordering::Relaxed);
         }
+        next >= end
     }
 
-    fn is_written(&self, place: u32, state: &AtomicU32) -> bool {
-        let mut rounds = 0;
-        let sleeps = if place < self.orphaned.load(Ordering::Relaxed) {
-            0
-        } else if self.spoiled.load(Ordering::Relaxed) {
-            SLEEPS_ONCE_SPOILED
-        } else {
-            SLEEPS
-        };
+    /// Whether this reader would leave even the next event to others. Called by the thread that has the turn.
+    pub(crate) fn is_held_up(&self, end: u32, effort: Effort) -> bool {
+        let next = self.read.load(Ordering::Relaxed);
+        next < end
+            && self.sleeps(next, end, effort).is_none()
+            && self.place_in(self.reading.load(Ordering::Relaxed), next).is_some_and(|at| {
+                // SAFETY: the place lies within the mapping, which is zeroed or written.
+                unsafe { (*at).state.load(Ordering::Relaxed) != WRITTEN }
+            })
+    }
+
+    /// Sleeps of a reader until an event has been written. `None`: it leaves that event to the next one, because its writer is
+    /// about to write it.
+    fn sleeps(&self, place: u32, end: u32, effort: Effort) -> Option<u32> {
+        let is_spoiled = self.spoiled.load(Ordering::Relaxed);
+        let limit = if is_spoiled { SLEEPS_ONCE_SPOILED } else { u32::MAX };
+        match effort {
+            _ if place < self.orphaned.load(Ordering::Relaxed) => Some(0),
+            Effort::Patient(sleeps) => Some(sleeps.min(limit)),
+            _ if end >= self.nearly_all() => Some(SLEEPS.min(limit)),
+            _ => None,
+        }
+    }
+
+    fn is_written(state: &AtomicU32, sleeps: Option<u32>) -> bool {
+        let (mut rounds, sleeps) = (0, sleeps.unwrap_or(0));
         // Acquire: the written event is seen.
         while state.load(Ordering::Acquire) != WRITTEN {
-            if (sleeps == 0 || !wait_round(&mut rounds, sleeps))
-                && state.compare_exchange(FREE, PASSED_OVER, Ordering::Acquire, Ordering::Acquire).is_ok()
-            {
-                // From now on nothing is written here. The places after this one are still read, and then this memory
-                // is done.
-                self.memory.store(ptr::null_mut(), Ordering::Release);
-                self.spoiled.store(true, Ordering::Relaxed);
+            if sleeps == 0 || !wait_round(&mut rounds, sleeps) {
                 return false;
             }
         }
         true
+    }
+
+    /// An event is not waited for any longer. From now on nothing is written here; the places after it are still read, and then
+    /// this memory is done. `false`: it has been written just now.
+    fn pass_over(&self, state: &AtomicU32) -> bool {
+        let is_passed_over =
+            state.compare_exchange(FREE, PASSED_OVER, Ordering::Acquire, Ordering::Acquire).is_ok();
+        if is_passed_over {
+            self.memory.store(ptr::null_mut(), Ordering::Release);
+            self.spoiled.store(true, Ordering::Relaxed);
+        }
+        is_passed_over
     }
 
     /// All events below `places` have been read, whose paths took `words`. The gate is still closed.
@@ -274,5 +337,74 @@ impl Deferred {
     fn text_in(&self, memory: *mut u8, word: u32) -> *mut u8 {
         let words = (word.min(self.text_words()) as usize).wrapping_mul(8);
         memory.wrapping_add(places_bytes(self.places())).wrapping_add(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of the events that are read.
+    fn read(deferred: &Deferred, end: u32, effort: Effort) -> (bool, Vec<u32>) {
+        let mut kinds = Vec::new();
+        let is_all = deferred.read(end, effort, |event, _| kinds.push(event.kind));
+        (is_all, kinds)
+    }
+
+    fn write(deferred: &Deferred, place: u32) -> bool {
+        deferred.write(deferred.memory(), place, 0, &[], &Event { kind: place, ..Event::default() })
+    }
+
+    #[test]
+    fn an_event_that_is_not_written_yet_is_left_to_the_next_reader_with_those_behind_it() {
+        let deferred = Deferred::new();
+        deferred.init();
+        assert!([0, 2, 3].iter().all(|place| write(&deferred, *place)));
+        assert_eq!(read(&deferred, 4, Effort::Whole), (false, vec![0]));
+        assert!(deferred.is_held_up(4, Effort::Brief));
+        assert_eq!(read(&deferred, 4, Effort::Brief), (false, vec![]));
+        assert!(write(&deferred, 1));
+        assert!(!deferred.is_held_up(4, Effort::Brief));
+        assert_eq!(read(&deferred, 4, Effort::Whole), (true, vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn a_patient_reader_passes_over_what_is_not_written() {
+        let deferred = Deferred::new();
+        deferred.init();
+        assert!([0, 2].iter().all(|place| write(&deferred, *place)));
+        assert_eq!(read(&deferred, 3, Effort::Patient(1)), (true, vec![0, 2]));
+        assert!(deferred.memory().is_null(), "nothing more is written there");
+    }
+
+    #[test]
+    fn it_is_passed_over_by_each_reader_where_the_queue_is_nearly_full() {
+        let deferred = Deferred::new();
+        deferred.init();
+        let most = deferred.nearly_all();
+        assert!((1..most).all(|place| write(&deferred, place)));
+        assert_eq!(read(&deferred, most - 1, Effort::Brief), (false, vec![]));
+        let (is_all, kinds) = read(&deferred, most, Effort::Brief);
+        assert!(is_all && kinds.iter().copied().eq(1..most), "{}", kinds.len());
+    }
+
+    #[test]
+    fn threads_that_do_not_exist_are_not_waited_for() {
+        let deferred = Deferred::new();
+        deferred.init();
+        assert!([0, 2].iter().all(|place| write(&deferred, *place)));
+        deferred.orphan(3);
+        assert_eq!(read(&deferred, 3, Effort::Whole), (true, vec![0, 2]));
+    }
+
+    #[test]
+    fn a_brief_reader_reads_some_events() {
+        let deferred = Deferred::new();
+        deferred.init();
+        let all = 2 * SOME + 10;
+        assert!((0..all).all(|place| write(&deferred, place)));
+        let lengths: Vec<_> = (0..3).map(|_| read(&deferred, all, Effort::Brief)).collect();
+        assert!(lengths.iter().map(|(_, kinds)| kinds.len() as u32).eq([SOME, SOME, 10]));
+        assert!(lengths.iter().map(|(is_all, _)| *is_all).eq([false, false, true]));
     }
 }

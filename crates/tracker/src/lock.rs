@@ -22,7 +22,8 @@ const YIELDS: u32 = 4;
 const SLEEPS: u32 = 1000;
 /// The same after a wait in vain, until a wait succeeds again.
 const FEW_SLEEPS: u32 = 10;
-const SLEEP_NS: libc::c_long = 50_000;
+/// How long each takes.
+pub const SLEEP_NS: libc::c_long = 50_000;
 
 /// Number of waits that were given up.
 static GIVEN_UP: AtomicU64 = AtomicU64::new(0);

@@ -36,7 +36,8 @@ pub fn with_extra(count: usize, size: usize) -> (usize, usize) {
     }
 }
 
-const ADDRESS_BITS: u32 = 48;
+/// What x86-64 gives a program that asks for no more.
+const ADDRESS_BITS: u32 = 47;
 const LEAF_SHIFT: u32 = 28;
 const MOST_PLACES: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
 /// Places that are left for threads that reserve leaves at the same time.

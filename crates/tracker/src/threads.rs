@@ -25,21 +25,23 @@
 mod at_once;
 mod forks;
 mod note;
+mod owners;
 mod pause;
+mod starved;
 mod traffic;
 
 use core::cell::{Cell, UnsafeCell};
-use core::ptr::{self, NonNull};
+use core::ptr;
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
 };
 
 use crate::births::Measuring;
 use crate::counters::CounterCache;
-use crate::deferred::{Deferred, Event};
+use crate::deferred::{Deferred, Effort, Event};
 use crate::estimate::Estimate;
 use crate::lock::{SpinLock, wait_round};
-use crate::mmap::{self, Errno};
+use crate::mmap::Errno;
 use crate::sampler::Sampler;
 use crate::sites::{SiteCache, StackCache};
 use crate::stack;
@@ -81,8 +83,12 @@ pub struct ThreadState {
     owned: AtomicBool,
     /// Its thread has ended, and could not release the state.
     leaving: AtomicBool,
+    /// Its owner does not exist in this process, which was forked. What it has counted is the next owner's to take back.
+    left: AtomicBool,
     /// 0, or the stack pointer when its thread began to write an event down.
-    noting: Cell<usize>,
+    noting: AtomicUsize,
+    /// The kernel's number of its thread.
+    tid: AtomicU32,
     /// Number of nested forks of its thread (by signal handlers), and how the outermost one found the world.
     pub forks: Cell<u32>,
     /// See [`ThreadState::forks`].
@@ -123,12 +129,17 @@ impl ThreadState {
         self.sites.discard();
         self.stacks.discard();
         self.measuring.forget_owner();
-        self.untracked.set(0);
-        self.nested.set(0);
         self.sampler.forget();
         self.estimate.reset();
+        self.forget_words();
+    }
+
+    /// The part of it that other threads may look at.
+    fn forget_words(&self) {
+        self.untracked.set(0);
+        self.nested.set(0);
         self.distance.set(ptr::null_mut());
-        self.noting.set(0);
+        self.noting.store(0, Ordering::Relaxed);
         self.end_move();
         self.forks.set(0);
         self.held.set(Held::NotPaused);
@@ -137,6 +148,17 @@ impl ThreadState {
     /// Whether a thread owns it now.
     pub fn is_owned(&self) -> bool {
         self.owned.load(Ordering::Acquire)
+    }
+
+    /// The calling thread owns it.
+    fn is_of_this_thread(&self) {
+        // SAFETY: a plain system call that cannot fail.
+        self.tid.store(unsafe { libc::syscall(libc::SYS_gettid) } as u32, Ordering::Relaxed);
+    }
+
+    /// Whether its thread has ended, and could not release the state.
+    fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
     }
 
     /// Whether its thread is recording, or pausing the world. Called by that thread only.
@@ -181,7 +203,8 @@ impl ThreadState {
     /// Whether its thread is writing an event down: if it opened the gate now, it would wait for itself. Called by
     /// that thread only, which may have left the write by `longjmp`.
     fn is_noting(&self) -> bool {
-        self.noting.get() != 0 && !stack::is_gone(self.noting.get(), stack::pointer())
+        let noting = self.noting.load(Ordering::Relaxed);
+        noting != 0 && !stack::is_gone(noting, stack::pointer())
     }
 }
 
@@ -337,60 +360,6 @@ impl Threads {
         }
     }
 
-    /// Finds a state for the calling thread: one that a former thread had, else a new one. `None` when there is no
-    /// memory.
-    #[cold]
-    pub fn acquire(&self) -> Option<NonNull<ThreadState>> {
-        let mut next = self.first.load(Ordering::Acquire);
-        while let Some(state) = NonNull::new(next) {
-            // SAFETY: states are never unmapped.
-            let state_ref = unsafe { state.as_ref() };
-            // Acquire: the last owner's writes are seen.
-            if state_ref.owned.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                self.between_resets(|| state_ref.inherited.copy(&state_ref.traffic));
-                return Some(state);
-            }
-            next = state_ref.next.load(Ordering::Acquire);
-        }
-        let state: NonNull<ThreadState> = mmap::map(size_of::<ThreadState>())?.cast();
-        // SAFETY: freshly mapped zeroes are a valid state.
-        let state_ref = unsafe { state.as_ref() };
-        state_ref.owned.store(true, Ordering::Relaxed);
-        let mut first = self.first.load(Ordering::Relaxed);
-        loop {
-            state_ref.next.store(first, Ordering::Relaxed);
-            // Release: a thread that walks the list sees a complete state.
-            match self.first.compare_exchange_weak(
-                first,
-                state.as_ptr(),
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Some(state),
-                Err(now) => first = now,
-            }
-        }
-    }
-
-    /// Releases a state when its thread ends. Its counters are added to the shared ones.
-    pub fn release(&self, state: &ThreadState) {
-        match self.enter(state) {
-            Some(busy) => {
-                self.take_back(state);
-                drop(busy);
-                // Release: the next owner sees a clean state.
-                state.owned.store(false, Ordering::Release);
-            }
-            // The thread that opens the gate does that.
-            None => state.leaving.store(true, Ordering::Release),
-        }
-    }
-
-    fn take_back(&self, state: &ThreadState) {
-        self.settle().flush(&state.counters);
-        state.forget_owner();
-    }
-
     /// Becomes busy. `None`: this thread is busy already ([`ThreadState::is_busy`]), or the gate is closed and the
     /// event must be written down ([`Threads::note`]).
     #[inline(always)]
@@ -434,7 +403,7 @@ impl Threads {
     #[cold]
     pub fn tear(&self, own: &ThreadState) {
         self.settle().torn();
-        own.noting.set(0);
+        own.noting.store(0, Ordering::Relaxed);
         // Release: the next pauser sees that the figures must not be changed.
         own.busy.store(0, Ordering::Release);
         if self.is_pauser(own) {
@@ -448,7 +417,7 @@ impl Threads {
     fn meet_gate<'a>(&self, state: &'a ThreadState, frame: usize) -> Option<Busy<'a>> {
         // Release: the pauser sees all that was done while busy.
         state.busy.store(0, Ordering::Release);
-        if self.gate.load(Ordering::Acquire) != 0 && !self.open_if_abandoned(state, 1) {
+        if self.gate.load(Ordering::Acquire) != 0 && !self.open_if_abandoned(state, 1, Effort::Brief) {
             return None;
         }
         state.busy.store(frame, Ordering::Relaxed);

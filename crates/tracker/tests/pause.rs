@@ -5,7 +5,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use memintro_tracker::threads::{Threads, Traffic, bump};
+use memintro_tracker::counters::CounterCache;
+use memintro_tracker::deferred::{Effort, Event};
+use memintro_tracker::threads::{Held, Noted, Settle, ThreadState, Threads, Traffic, bump};
 
 fn threads() -> Threads {
     let threads = Threads::new();
@@ -167,4 +169,133 @@ fn figures_are_never_of_two_lives() {
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(torn.load(Ordering::Relaxed), 0);
+}
+
+/// Counts the events that are recorded, and the threads whose counters are added to the sites.
+#[derive(Default)]
+struct Counting(AtomicU64, AtomicU64);
+
+#[allow(improper_ctypes_definitions, reason = "see the trait")]
+impl Settle for Counting {
+    extern "C" fn settle(&self) {}
+    extern "C" fn is_unusual(&self) -> bool {
+        false
+    }
+    extern "C" fn flush(&self, _counters: &CounterCache) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+    extern "C" fn torn(&self) {}
+    extern "C" fn record(&self, _own: &ThreadState, _event: &Event, _path: &[u8]) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn counting() -> (Threads, &'static Counting) {
+    let (threads, counts): (_, &'static Counting) = (threads(), Box::leak(Box::default()));
+    // SAFETY: no thread has a state yet.
+    unsafe { threads.settle_with(counts) };
+    (threads, counts)
+}
+
+/// 1,000 events were written down during a fork that has ended in this thread, the first.
+fn after_a_fork(test: impl FnOnce(&Threads, &ThreadState, &dyn Fn() -> u64)) {
+    let (threads, recorded) = counting();
+    threads.deferred.init();
+    // SAFETY: states are never unmapped.
+    let (own, other) = unsafe { (threads.acquire().unwrap().as_ref(), threads.acquire().unwrap().as_ref()) };
+    let held = threads.hold_for_fork(own, 0, 0, || {});
+    assert_eq!(held, Held::Paused);
+    for _ in 0..1_000 {
+        assert!(threads.enter(other).is_none());
+        assert_eq!(threads.note(other, &Event::default(), &[]), Noted::Down);
+    }
+    threads.release_after_fork(own, held, Effort::Brief, || {});
+    test(&threads, other, &|| recorded.0.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_fork_and_each_event_after_it_record_some_of_what_was_written_down() {
+    after_a_fork(|threads, other, recorded| {
+        assert_eq!(recorded(), 256);
+        assert!(threads.is_closed());
+        let entered: Vec<_> = (0..3).map(|_| (threads.enter(other).is_some(), recorded())).collect();
+        assert_eq!(entered, [(false, 512), (false, 768), (true, 1_000)]);
+        assert!(!threads.is_closed());
+    });
+}
+
+#[test]
+fn a_reading_after_a_fork_has_all_that_was_written_down() {
+    after_a_fork(|threads, other, recorded| {
+        let paused = threads.pause(other).unwrap();
+        assert_eq!(recorded(), 1_000);
+        drop(paused);
+        assert!(!threads.is_closed());
+    });
+}
+
+#[test]
+fn a_thread_catches_up_with_all_that_was_written_down() {
+    after_a_fork(|threads, other, recorded| {
+        threads.catch_up(other);
+        assert_eq!((recorded(), threads.is_closed()), (1_000, false));
+    });
+}
+
+#[test]
+fn a_forked_child_takes_the_counters_of_other_threads_back_where_their_states_are_used_again() {
+    let (threads, counts) = counting();
+    // SAFETY: states are never unmapped.
+    let (own, other) = unsafe { (threads.acquire().unwrap().as_ref(), threads.acquire().unwrap().as_ref()) };
+    bump(&other.traffic.allocations, 5);
+    other.untracked.set(3);
+    let held = threads.hold_for_fork(own, 0, 0, || {});
+    threads.forget_others(Some(own), held);
+    threads.release_after_fork(own, held, Effort::Whole, || {});
+    assert!(!other.is_owned());
+    assert_eq!((other.untracked.get(), counts.1.load(Ordering::Relaxed)), (0, 0));
+    let paused = threads.pause(own).unwrap();
+    // No thread may count while the world is paused, so another state is used.
+    let next = threads.acquire().unwrap();
+    assert_ne!(next.as_ptr().cast_const(), core::ptr::from_ref(other));
+    drop(paused);
+    assert_eq!(threads.acquire().unwrap().as_ptr().cast_const(), core::ptr::from_ref(other));
+    assert_eq!(counts.1.load(Ordering::Relaxed), 1);
+    assert_eq!(other.inherited.allocations.load(Ordering::Relaxed), 5);
+}
+
+/// How a fork finds the world that begins while another thread is busy: that thread does this until the fork is over, or for so
+/// long, in which a fork gives up.
+fn held_beside(busily: fn(), most: Duration) -> Held {
+    let threads = &threads();
+    let (is_busy, is_over) = (&AtomicBool::new(false), &AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // SAFETY: states are never unmapped.
+            let own = unsafe { threads.acquire().unwrap().as_ref() };
+            let busy = threads.enter(own);
+            is_busy.store(true, Ordering::Release);
+            let begin = std::time::Instant::now();
+            while !is_over.load(Ordering::Acquire) && begin.elapsed() < most {
+                busily();
+            }
+            drop(busy);
+        });
+        while !is_busy.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        // SAFETY: states are never unmapped.
+        let own = unsafe { threads.acquire().unwrap().as_ref() };
+        let held = threads.hold_for_fork(own, 3_000, 3_000, || {});
+        is_over.store(true, Ordering::Release);
+        threads.release_after_fork(own, held, Effort::Brief, || {});
+        held
+    })
+}
+
+#[test]
+fn a_fork_gives_up_on_a_thread_that_sleeps_and_not_on_one_that_wants_a_processor() {
+    let sleeps = || std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(held_beside(sleeps, Duration::MAX), Held::NotPaused);
+    assert_eq!(held_beside(std::hint::spin_loop, Duration::from_secs(1)), Held::Paused);
 }

@@ -24,8 +24,10 @@ const WISHED: u32 = 2;
 /// Sleeps of a thread that does not fork. The owner may wait for the loader to load a library, so this is seconds.
 const SLEEPS: u32 = 50_000;
 
+#[unsafe(link_section = ".data.fork")]
 static STATE: AtomicU32 = AtomicU32::new(FREE);
 /// The thread that has the claim.
+#[unsafe(link_section = ".data.fork")]
 static OWNER: AtomicUsize = AtomicUsize::new(0);
 
 struct Shared(UnsafeCell<Book>);

@@ -15,10 +15,13 @@ use crate::tls;
 const SLEEPS: u32 = 20_000;
 
 /// Threads that walk now.
+#[unsafe(link_section = ".data.fork")]
 static WALKERS: Count = Count::new();
 /// The thread that began to walk last.
+#[unsafe(link_section = ".data.fork")]
 static LAST: AtomicUsize = AtomicUsize::new(0);
 /// Threads that are about to fork, or are forking.
+#[unsafe(link_section = ".data.fork")]
 static FORKERS: Count = Count::new();
 
 /// While it lives, forks wait.

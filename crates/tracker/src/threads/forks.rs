@@ -3,7 +3,9 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
+use super::starved::Wait;
 use super::{CLOSED, PAUSE_STACK_BYTES, ThreadState, Threads, places};
+use crate::deferred::Effort;
 use crate::lock::wait_round;
 use crate::stack;
 
@@ -78,7 +80,7 @@ impl Threads {
         first: impl FnOnce(),
     ) -> Held {
         let forkers = self.forkers();
-        let (mut rounds, mut rounds_for_libc) = (0, 0);
+        let (mut wait, mut rounds_for_libc) = (Wait::new(self, own, turn_sleeps), 0);
         while self
             .pausing
             .compare_exchange(ptr::null_mut(), forkers, Ordering::Acquire, Ordering::Relaxed)
@@ -90,7 +92,7 @@ impl Threads {
             if self.fork_awaits_libc.load(Ordering::Relaxed) {
                 // What that fork waits for, this one would wait for next.
                 let _ = wait_round(&mut rounds_for_libc, u32::MAX);
-            } else if !wait_round(&mut rounds, turn_sleeps) {
+            } else if !wait.round(wait_round) {
                 return Held::NotPaused;
             }
         }
@@ -110,8 +112,8 @@ impl Threads {
     }
 
     /// Called after a fork, in both processes: ends what [`Threads::hold_for_fork`] or [`Threads::join_forks`] began.
-    /// The last one calls `last` before the pause ends.
-    pub fn release_after_fork(&self, own: &ThreadState, held: Held, last: impl FnOnce()) {
+    /// The last one calls `last` before the pause ends, and goes so far with what was written down meanwhile.
+    pub fn release_after_fork(&self, own: &ThreadState, held: Held, effort: Effort, last: impl FnOnce()) {
         let is_last = match held {
             Held::Paused => self.forks.fetch_sub(1, Ordering::AcqRel) == 1,
             held => held == Held::OverRecording,
@@ -121,12 +123,15 @@ impl Threads {
         }
         last();
         let forkers = self.forkers();
-        if own.is_busy() || own.is_noting() {
-            // It was interrupted while recording or writing down, so a later thread records what was written down.
+        let is_quiet =
+            self.gate.load(Ordering::Acquire) == CLOSED && !self.states().any(ThreadState::is_leaving);
+        if own.is_busy() || own.is_noting() || is_quiet {
+            // Nothing was written down. Or it was interrupted while recording or writing down, so a later thread records what
+            // was.
             return self.leave(forkers);
         }
         own.busy.store(stack::pointer(), Ordering::Relaxed);
-        self.open(own);
+        self.open(own, effort);
         self.end_turn(own);
     }
 
@@ -141,15 +146,20 @@ impl Threads {
         let _ = self.pausing.compare_exchange(pauser, ptr::null_mut(), Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Called in a forked child, before [`Threads::release_after_fork`]: only the forking thread exists. The counters
-    /// of the others are added to the sites, and their states are free for reuse.
+    /// Called in a forked child, before [`Threads::release_after_fork`]: only the forking thread exists. The states of the
+    /// others are free for reuse. What they have counted stays there, as all counters are added to the sites before figures are
+    /// read: each page that is written costs the child a copy.
     pub fn forget_others(&self, own: Option<&ThreadState>, held: Held) {
         self.words.force_open();
+        if let Some(own) = own {
+            own.is_of_this_thread();
+        }
         for state in self.states() {
             if own.is_some_and(|own| ptr::eq(state, own)) || !state.owned.load(Ordering::Relaxed) {
                 continue;
             }
-            self.take_back(state);
+            state.forget_words();
+            state.left.store(true, Ordering::Relaxed);
             state.busy.store(0, Ordering::Relaxed);
             state.leaving.store(false, Ordering::Relaxed);
             state.owned.store(false, Ordering::Release);

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use super::{CLOSED, PLACE_SHIFT, ThreadState, Threads, places, words};
 use crate::deferred::Event;
-use crate::lock::wait_round;
+use crate::lock::{SLEEP_NS, sleep};
 use crate::stack;
 
 /// The result of writing an event down.
@@ -23,10 +23,10 @@ impl Threads {
     /// events have been written down, or if the thread that records them does not catch up: so that it can finish.
     #[cold]
     pub fn note(&self, own: &ThreadState, event: &Event, text: &[u8]) -> Noted {
-        let before = if own.is_noting() { own.noting.get() } else { 0 };
-        own.noting.set(if before == 0 { stack::pointer() } else { before });
+        let before = if own.is_noting() { own.noting.load(Ordering::Relaxed) } else { 0 };
+        own.noting.store(if before == 0 { stack::pointer() } else { before }, Ordering::Relaxed);
         let noted = self.write_down(event, text);
-        own.noting.set(before);
+        own.noting.store(before, Ordering::Relaxed);
         noted
     }
 
@@ -34,11 +34,9 @@ impl Threads {
         let memory = self.deferred.memory();
         let text_words = text.len().div_ceil(8) as u32;
         let mut gate = self.gate.load(Ordering::Acquire);
-        if self.opening.load(Ordering::Relaxed)
-            || (self.deferred.many()..self.deferred.places()).contains(&places(gate))
-        {
-            let mut rounds = u32::MAX / 2;
-            let _ = wait_round(&mut rounds, u32::MAX);
+        let is_opening = self.opening.load(Ordering::Relaxed);
+        if let Some(sleeps) = self.deferred.sleeps_before(places(gate)).or(is_opening.then_some(1)) {
+            sleep(SLEEP_NS * libc::c_long::from(sleeps));
             gate = self.gate.load(Ordering::Acquire);
         }
         loop {

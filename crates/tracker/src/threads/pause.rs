@@ -3,7 +3,9 @@
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
+use super::starved::Wait;
 use super::{CLOSED, NEWCOMER, PAUSE_STACK_BYTES, ThreadState, Threads, places, words};
+use crate::deferred::Effort;
 use crate::lock::{sleep, wait_briefly, wait_round};
 use crate::mmap::Errno;
 use crate::stack;
@@ -12,6 +14,10 @@ use crate::stack;
 const SLEEPS_FOR_TURN: u32 = 50_000;
 /// Sleeps of a pauser until all threads have finished what they are recording: a quarter of a second at least.
 const SLEEPS_FOR_OTHERS: u32 = 5_000;
+/// The same for each event that another thread is about to write down: a second at least. After that it counts as dropped.
+const SLEEPS_FOR_WRITERS: u32 = 20_000;
+/// Sleeps of a thread that reads its own figures until all events are recorded: a twentieth of a second at least.
+const SLEEPS_TO_CATCH_UP: u32 = 1_000;
 /// Stack between a pause and the caller that wants it.
 const CALLERS_BYTES: usize = 4096;
 /// Number of times that a thread inside malloc checks the other threads before it goes on without opening the gate.
@@ -39,7 +45,12 @@ impl Threads {
         }
         // The pause outlives this function's stack frame.
         own.busy.store(stack::pointer().wrapping_add(CALLERS_BYTES), Ordering::Relaxed);
-        if self.still(own, sleeps.min(SLEEPS_FOR_OTHERS)) {
+        // What an earlier pauser has left belongs to the figures.
+        let effort =
+            if sleeps == 0 { Effort::Whole } else { Effort::Patient(sleeps.min(SLEEPS_FOR_WRITERS)) };
+        if self.still(own, sleeps.min(SLEEPS_FOR_OTHERS))
+            && self.record_written(own, self.gate.load(Ordering::Acquire), effort)
+        {
             return Some(Paused { threads: self, own, opens: true });
         }
         self.give_up(own);
@@ -58,8 +69,7 @@ impl Threads {
         let gate = self.gate.load(Ordering::Acquire);
         // Whoever has not written to its place yet never does.
         self.deferred.orphan(places(gate));
-        self.settle().settle();
-        self.deferred.read(places(gate), |event, path| self.settle().record(own, event, path));
+        self.record_written(own, gate, Effort::Whole);
         Some(Paused { threads: self, own, opens: false })
     }
 
@@ -86,9 +96,9 @@ impl Threads {
     pub(super) fn still(&self, own: &ThreadState, sleeps: u32) -> bool {
         self.gate.fetch_or(CLOSED, Ordering::SeqCst);
         self.barrier();
-        let mut rounds = 0;
+        let mut wait = Wait::new(self, own, sleeps);
         while !self.is_still(own) {
-            if !wait_briefly(&mut rounds, sleeps) {
+            if !wait.round(wait_briefly) {
                 return false;
             }
         }
@@ -112,8 +122,9 @@ impl Threads {
         self.pausing.store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// Opens the gate if its pauser has given up and no thread is busy. Does not wait, apart from `checks` checks.
-    pub(super) fn open_if_abandoned(&self, own: &ThreadState, checks: u32) -> bool {
+    /// Opens the gate if its pauser has left it closed and no thread is busy. Does not wait, apart from `checks` checks,
+    /// unless the queue is nearly full.
+    pub(super) fn open_if_abandoned(&self, own: &ThreadState, checks: u32, effort: Effort) -> bool {
         stack::touch::<PAUSE_STACK_BYTES>();
         let pointer = ptr::from_ref(own).cast_mut();
         // A plain read comes first, because it costs nothing.
@@ -126,11 +137,12 @@ impl Threads {
         {
             return false;
         }
-        if self.gate.load(Ordering::Acquire) == 0 {
+        let gate = self.gate.load(Ordering::Acquire);
+        if gate == 0 || self.deferred.is_held_up(places(gate), effort) {
             // Another thread may have opened the gate. If not, it stays closed from here on, because only the pauser
             // opens it.
             self.pausing.store(ptr::null_mut(), Ordering::Release);
-            return true;
+            return gate == 0;
         }
         own.busy.store(stack::pointer(), Ordering::Relaxed);
         self.barrier();
@@ -138,19 +150,20 @@ impl Threads {
             core::hint::spin_loop();
             self.is_still(own)
         });
-        if is_still {
-            self.open(own);
-        }
+        let is_open = is_still && self.open(own, effort);
         self.end_turn(own);
-        is_still
+        is_open
     }
 
-    /// Records what was written down, and opens the gate. The caller is the pauser, and no other thread is busy.
-    pub(super) fn open(&self, own: &ThreadState) {
+    /// Records what was written down, and opens the gate. `false`: some of it is left to the next thread that comes, and the
+    /// gate stays closed. The caller is the pauser, and no other thread is busy.
+    pub(super) fn open(&self, own: &ThreadState, effort: Effort) -> bool {
         let mut gate = self.gate.load(Ordering::Acquire);
         while gate != 0 {
-            self.settle().settle();
-            self.deferred.read(places(gate), |event, path| self.settle().record(own, event, path));
+            if !self.record_written(own, gate, effort) {
+                self.opening.store(false, Ordering::Relaxed);
+                return false;
+            }
             self.deferred.tidy(places(gate), words(gate));
             let is_unusual = self.fences.load(Ordering::Relaxed) || self.settle().is_unusual();
             self.unusual.store(u32::from(is_unusual), Ordering::Relaxed);
@@ -160,7 +173,8 @@ impl Threads {
                     self.opening.store(false, Ordering::Relaxed);
                     // A signal handler may have closed the gate again at once, and forked.
                     self.deferred.restart(self.gate.load(Ordering::Relaxed) == 0);
-                    return self.take_back_leaving();
+                    self.take_back_leaving();
+                    return true;
                 }
                 Err(now) => {
                     // Threads that write events down as fast as they are recorded would keep this one for long.
@@ -169,11 +183,19 @@ impl Threads {
                 }
             }
         }
+        true
+    }
+
+    /// Records what was written down so far, as far as the caller goes with that. `false`: there is more. The caller is the
+    /// pauser, and no other thread is busy.
+    fn record_written(&self, own: &ThreadState, gate: u64, effort: Effort) -> bool {
+        self.settle().settle();
+        self.deferred.read(places(gate), effort, |event, path| self.settle().record(own, event, path))
     }
 
     /// Adds the counters of threads that have ended and could not do so, after their last events have been recorded.
     fn take_back_leaving(&self) {
-        for state in self.states().filter(|state| state.leaving.load(Ordering::Acquire)) {
+        for state in self.states().filter(|state| state.is_leaving()) {
             self.take_back(state);
             state.leaving.store(false, Ordering::Relaxed);
             // Release: the next owner sees a clean state.
@@ -186,14 +208,14 @@ impl Threads {
     #[cold]
     pub fn announce(&self, own: &ThreadState) {
         self.gate.fetch_or(CLOSED | NEWCOMER, Ordering::SeqCst);
-        self.open_if_abandoned(own, CHECKS);
+        self.open_if_abandoned(own, CHECKS, Effort::Brief);
     }
 
     /// Waits a moment until all events are recorded, for a thread that reads its own figures.
     pub fn catch_up(&self, own: &ThreadState) {
         let mut rounds = 0;
-        while self.is_closed() && !own.is_busy() && !self.open_if_abandoned(own, CHECKS) {
-            if !wait_round(&mut rounds, CHECKS) {
+        while self.is_closed() && !own.is_busy() && !self.open_if_abandoned(own, CHECKS, Effort::Whole) {
+            if !wait_round(&mut rounds, SLEEPS_TO_CATCH_UP) {
                 return;
             }
         }
@@ -234,7 +256,7 @@ impl Drop for Paused<'_> {
             return;
         }
         let errno = Errno::save();
-        self.threads.open(self.own);
+        self.threads.open(self.own, Effort::Whole);
         self.threads.end_turn(self.own);
         drop(errno);
     }

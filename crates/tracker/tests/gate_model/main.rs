@@ -11,11 +11,13 @@
 //! - in the end every event was recorded once, and events of one address in the order in which they happened. Only an
 //!   event whose writing a handler held up may be dropped, and allocations of a handler while its thread is busy are
 //!   untracked;
+//! - a reading has all events that its own thread has ended;
 //! - in the end no thread is busy, and the next thread finds the gate open, or opens it;
 //! - a second thread records only after the table is locked for two.
 //!
 //! For each check there is a flaw that the search finds.
 
+mod checks;
 mod twin;
 mod words;
 
@@ -252,6 +254,8 @@ fn the_search_finds_what_a_pause_would_leave_behind() {
     assert_eq!(flaw_in(gives_up(), Flaw::KeepsTurn), "not open in the end");
     assert_eq!(flaw_in(Model::new(&[&[Pause]]), Flaw::KeepsBusy), "busy in the end");
     assert_eq!(flaw_in(Model::new(&[&[Pause], &[Pause]]), Flaw::BusyBeforeTurn), "stands still");
+    let reads = Model::new(&[&[Pause], &[Event, Pause]]);
+    assert_eq!(flaw_in(reads, Flaw::ReadsAtOnce), "read without what came before");
     let restarts = Model::new(&[&[Pause, Pause], &[Pause], ALLOCATES]);
     assert_eq!(flaw_in(restarts, Flaw::RestartsLate), "writes over another's place");
 }

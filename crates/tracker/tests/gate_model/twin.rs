@@ -1,6 +1,6 @@
 //! The steps of the twin's threads: each single access that they make.
 
-use crate::words::{At, FORKERS, Flaw, Frame, HANDLER, Held, NOBODY, Place, Step, Then, Thread, World};
+use crate::words::{At, FORKERS, Flaw, Frame, HANDLER, Held, NOBODY, Place, Step, Then, World};
 
 #[derive(Clone)]
 pub(crate) struct Model {
@@ -33,6 +33,7 @@ impl Model {
             if let Some(step) = self.step(world, me) {
                 add(&|later| self.go(later, me, step));
                 add(&|later| self.lose_patience(later, me, step));
+                add(&|later| self.leave_rest(later, me));
             }
         }
         all
@@ -84,7 +85,7 @@ impl Model {
                 _ => thread.frame.at = At::LeavesGate,
             },
             // The wait for a thread that is writing an event down ends as well.
-            (_, At::Drains) if self.flaw != Flaw::WaitsForPlace => {
+            (_, At::Drains | At::CatchesUp) if self.flaw != Flaw::WaitsForPlace => {
                 let Some(Place::Reserved(writer, _)) = world.noted.get(world.drained).copied() else {
                     return false;
                 };
@@ -99,6 +100,18 @@ impl Model {
             _ => return false,
         }
         true
+    }
+
+    /// Leaves what has not been recorded yet, and the closed gate, to the next thread that comes.
+    fn leave_rest(&self, world: &mut World, me: usize) -> bool {
+        let next = world.noted.get(world.drained).copied();
+        let waits = self.flaw == Flaw::WaitsForPlace && matches!(next, Some(Place::Reserved(..)));
+        let leaves = world.threads[me].frame.at == At::Drains && next.is_some() && !waits;
+        if leaves {
+            world.threads[me].frame.then = Then::Next;
+            self.at(world, me, At::EndsBusy);
+        }
+        leaves
     }
 
     /// One access of one thread. Returns `false` if it cannot go on now.
@@ -207,7 +220,7 @@ impl Model {
                 }
             }
             // open()
-            (_, At::Drains) => return self.drain(world, me),
+            (_, At::Drains) => return self.drain(world, me, At::Tries),
             (_, At::Tries) => {
                 let now = (world.closed, world.newcomer, world.noted.len() as u8);
                 let seen = world.threads[me].frame.seen;
@@ -307,7 +320,8 @@ impl Model {
                     return false;
                 }
                 if step != Step::Hold {
-                    self.at(world, me, At::Reading);
+                    let at_once = self.flaw == Flaw::ReadsAtOnce;
+                    self.at(world, me, if at_once { At::Reading } else { At::CatchesUp });
                     return true;
                 }
                 if world.threads[me].held == Held::Paused {
@@ -320,8 +334,12 @@ impl Model {
                 world.threads[me].is_forking = true;
                 self.done(world, me);
             }
+            (Step::Pause | Step::ShortPause, At::CatchesUp) => {
+                return self.drain(world, me, At::Reading);
+            }
             (Step::Pause | Step::ShortPause, At::Reading) => {
                 self.check_pause(world, me);
+                self.check_figures(world, me);
                 self.at(world, me, At::Drains);
             }
             // release_after_fork()
@@ -394,7 +412,7 @@ impl Model {
     }
 
     /// Records the events that were written down. All complete ones count as one access.
-    fn drain(&self, world: &mut World, me: usize) -> bool {
+    fn drain(&self, world: &mut World, me: usize, next: At) -> bool {
         self.check_pause(world, me);
         if world.threads[me].frame.seen.2 == 0 || self.flaw != Flaw::ForgetsNewcomer {
             world.shared |= world.crowd > 1;
@@ -408,36 +426,11 @@ impl Model {
             world.drained += 1;
         }
         world.threads[me].frame.seen = (world.closed, world.newcomer, world.noted.len() as u8);
-        self.at(world, me, At::Tries);
+        self.at(world, me, next);
         true
     }
 
-    /// No other thread reads or changes the data that this thread records.
-    fn check_recording(&self, world: &World, me: usize) {
-        let is_below =
-            |frame: &Frame| matches!(frame.at, At::Recording | At::Reading | At::Drains | At::Tries);
-        assert!(!world.threads[me].below.as_ref().is_some_and(is_below), "recorded on top: {world:?}");
-        let others = world.threads.iter().enumerate().filter(|(other, _)| *other != me);
-        for (_, other) in others {
-            let mut frames = other.frames();
-            let is_looking = frames.any(|frame| matches!(frame.at, At::Reading | At::Drains | At::Tries));
-            assert!(!is_looking, "recorded during a pause: {world:?}");
-            assert!(!other.is_forking || other.held == Held::NotPaused, "recorded during a fork: {world:?}");
-        }
-        let at_once = world.threads.iter().flat_map(Thread::frames).filter(|frame| frame.at == At::Recording);
-        let is_alone = at_once.clone().count() == 1;
-        assert!(is_alone || at_once.clone().all(|frame| frame.locked), "recorded without locks: {world:?}");
-    }
-
-    /// No thread is in the middle of recording while another one reads. This includes the reader's own thread.
-    fn check_pause(&self, world: &World, me: usize) {
-        let is_below = |frame: &Frame| frame.at == At::Recording;
-        assert!(!world.threads[me].below.as_ref().is_some_and(is_below), "recorded on top: {world:?}");
-        let is_recorded = world.threads.iter().flat_map(Thread::frames).any(is_below);
-        assert!(!is_recorded, "looked during a recording: {world:?}");
-    }
-
-    fn event(&self, world: &World, me: usize) -> (u8, u8) {
+    pub(crate) fn event(&self, world: &World, me: usize) -> (u8, u8) {
         let thread = &world.threads[me];
         let owner = if thread.below.is_some() { me as u8 + HANDLER } else { me as u8 };
         (owner, thread.frame.event)

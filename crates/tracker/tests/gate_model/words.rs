@@ -49,10 +49,11 @@ pub(crate) enum At {
     EndsBusy,
     EndsTurn,
     RestartsLate,
-    /// A pauser: closes, barrier, waits, reads.
+    /// A pauser: closes, barrier, waits, records what an earlier pauser has left, reads.
     Closes,
     Barrier,
     Waits,
+    CatchesUp,
     Reading,
     /// It leaves without having opened the gate.
     GivesUp,
@@ -195,4 +196,6 @@ pub(crate) enum Flaw {
     KeepsSpoiledQueue,
     /// A thread is found by its handler before it is counted.
     IsKnownUncounted,
+    /// A reading begins before what an earlier pauser has left is recorded.
+    ReadsAtOnce,
 }
