@@ -20,7 +20,7 @@ const MOST_PLACES: u32 = 1 << 18;
 const LEAST_PLACES: u32 = 1 << 10;
 /// Room for paths for each place, in words of 8 bytes.
 const WORDS_A_PLACE: u32 = 8;
-/// Sleeps until an event whose place is reserved has been written, before it is passed over because the queue is nearly full. Its
+/// Sleeps until an event whose place is reserved has been written, before it is passed over because the queue is full. Its
 /// thread has only a few instructions left, unless a signal handler has interrupted it.
 const SLEEPS: u32 = 1000;
 /// Events that a thread records on its way, inside malloc and after a fork, as long as there are not many.
@@ -171,7 +171,7 @@ impl Deferred {
         }
     }
 
-    /// From this number of events on, one that has not been written yet must not keep all others from being recorded.
+    /// From this number of events on, a thread that comes to the gate waits longer.
     fn nearly_all(&self) -> u32 {
         self.places() / 8 * 7
     }
@@ -264,7 +264,7 @@ impl Deferred {
         match effort {
             _ if place < self.orphaned.load(Ordering::Relaxed) => Some(0),
             Effort::Patient(sleeps) => Some(sleeps.min(limit)),
-            _ if end >= self.nearly_all() => Some(SLEEPS.min(limit)),
+            _ if end >= self.places() => Some(SLEEPS.min(limit)),
             _ => None,
         }
     }
@@ -378,10 +378,10 @@ mod tests {
     }
 
     #[test]
-    fn it_is_passed_over_by_each_reader_where_the_queue_is_nearly_full() {
+    fn it_is_passed_over_by_each_reader_where_the_queue_is_full() {
         let deferred = Deferred::new();
         deferred.init();
-        let most = deferred.nearly_all();
+        let most = deferred.places();
         assert!((1..most).all(|place| write(&deferred, place)));
         assert_eq!(read(&deferred, most - 1, Effort::Brief), (false, vec![]));
         let (is_all, kinds) = read(&deferred, most, Effort::Brief);

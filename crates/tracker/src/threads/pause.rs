@@ -123,7 +123,7 @@ impl Threads {
     }
 
     /// Opens the gate if its pauser has left it closed and no thread is busy. Does not wait, apart from `checks` checks,
-    /// unless the queue is nearly full.
+    /// unless the queue is full.
     pub(super) fn open_if_abandoned(&self, own: &ThreadState, checks: u32, effort: Effort) -> bool {
         stack::touch::<PAUSE_STACK_BYTES>();
         let pointer = ptr::from_ref(own).cast_mut();
