@@ -163,6 +163,42 @@ RSpec.describe "the control socket", :listening do
     [slow, *silent].each(&:close)
   end
 
+  # Clients that connect, ask and perhaps hang up while the process is stopped.
+  def ask_stopped(program, count)
+    program.kill(:STOP)
+    clients = Array.new(count) { UNIXSocket.new(path_of(program.pid)).tap { |one| one.puts('{"command":"leaks"}') } }
+    yield clients
+    [clients, UNIXSocket.new(path_of(program.pid)).tap { |one| one.puts('{"command":"info"}') }]
+  ensure
+    program.kill(:CONT)
+  end
+
+  counting = <<~'RUBY'
+    searches = 0
+    Memintro.singleton_class.prepend(Module.new { define_method(:leaks) { |**how| searches += 1; super(**how) } })
+    Memintro.listen
+    puts :ready
+    $stdin.gets
+    p searches
+  RUBY
+
+  it "does no work for clients that have hung up since they asked" do
+    program = start_program(counting, in: (reader, writer = IO.pipe).first)
+    reader.close
+    _, brief = ask_stopped(program, 20) { |clients| clients.each(&:close) }
+    expect(brief.gets).to include('"ok":true')
+    writer.puts
+    expect(program.line).to eq("0")
+  end
+
+  it "answers what is brief after one long answer, and then the others, also of clients that write no more" do
+    program = start_program("Memintro.listen; puts :ready; sleep")
+    clients, brief = ask_stopped(program, 10) { |all| all.each(&:close_write) }
+    expect(brief.gets).to include('"ok":true')
+    expect(clients.count { |one| one.wait_readable(0) }).to be <= 2
+    expect(clients.map(&:gets)).to all(include('"ok":true'))
+  end
+
   it "answers beside 50 clients that hardly read, what is brief at once and the rest when one of them makes way" do
     path = path_of(start_program(<<~RUBY).pid)
       Memintro.start

@@ -176,6 +176,8 @@ module Memintro
       end
 
       def begin_answer(request)
+        return close if gone?
+
         answer = Answer.new(@output, streams: request.fetch("stream")) { Fiber.yield }
         @fiber = Fiber.new do
           answer.give { Commands.new(@server, answer).run(request) }
@@ -183,6 +185,14 @@ module Memintro
         end
         wait_for(WRITE_SECONDS)
         go_on
+      end
+
+      # Whether the client has hung up since it asked. One that has only ended its own side still reads.
+      def gone?
+        @socket.send("", Socket::MSG_NOSIGNAL | Socket::MSG_DONTWAIT)
+        false
+      rescue SystemCallError
+        true
       end
 
       # Lets the command make more, up to the limit.

@@ -86,9 +86,10 @@ module Memintro
 
       # @api private
       # @param request [Hash]
-      # @return [Boolean] whether it can be answered now. An answer that is brief fits into the kernel's memory.
+      # @return [Boolean] whether it can be answered now. An answer that is brief fits into the kernel's memory. Of
+      #   others, which may take seconds to make, one is begun at a time, so that brief ones come between.
       def room_for?(request)
-        Commands::BRIEF.include?(request["command"]) || room_for_answers?
+        Commands::BRIEF.include?(request["command"]) || (room_for_answers? && !@busy && (@busy = true))
       end
 
       # Ends the thread if it is idle, and removes the socket.
@@ -160,13 +161,14 @@ module Memintro
       end
 
       def serve_ready(readable, writable)
+        @busy = false
+        answer_held
         @connections.each do |connection|
           connection.write if writable.include?(connection.socket)
           connection.read if readable.include?(connection.socket)
           connection.expire unless connection.held?
         end
         accept if readable.include?(@listener)
-        answer_held
         @connections.reject!(&:closed?)
       end
 
@@ -176,7 +178,10 @@ module Memintro
           next unless connection.held?
 
           @crowd.staller(@connections)&.close unless room_for_answers?
-          connection.answer_held if room_for_answers?
+          next if @busy || !room_for_answers?
+
+          connection.answer_held
+          @busy = !connection.closed?
         end
       end
 
@@ -194,7 +199,11 @@ module Memintro
       # @return [Float, nil] seconds to the next deadline; nil: none, sleep for ever
       def patience(listening)
         deadlines = @connections.filter_map { |connection| connection.deadline unless connection.held? }
-        deadlines << @crowd.next_staller(@connections) if @connections.any?(&:held?)
+        if @connections.any?(&:held?)
+          return 0 if room_for_answers?
+
+          deadlines << @crowd.next_staller(@connections)
+        end
         deadlines << @recovery if recovering?
         deadlines << @crowd.next_turn(@connections) unless listening || recovering?
         return if deadlines.compact.empty?
