@@ -54,7 +54,9 @@ module Memintro
     def self.occupancy_and_counters
       Memintro.untracked do
         holders = []
+        # As the extension calls it: Ruby 3.4 makes an object at the first such call, which must not be amid the two.
         counters = GC.stat
+        GC.public_send(:stat, counters)
         pools = Native.occupancy(counters) { |slice| add(holders, Occupancy::Holder, slice) }
         empty = pools.sum(&:last) + counters.slice(:heap_tomb_pages, :heap_empty_pages).sum(&:last)
         pools = pools.map { |pool| Occupancy::Pool.new(*pool.first(6)) }
