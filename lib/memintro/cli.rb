@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "optparse"
+require_relative "support/advice"
 require_relative "support/settings"
 require_relative "version"
 
@@ -96,7 +97,7 @@ module Memintro
     # @param err [IO]
     # @return [Integer] the exit code
     def self.start(argv, out: $stdout, err: $stderr)
-      code = dispatch(argv.dup, out)
+      code = Advice.naming_commands { dispatch(argv.dup, out) }
       out.flush
       code
     rescue Errno::EPIPE

@@ -87,7 +87,7 @@ RSpec.describe "who holds it, asked from a shell", :listening, :native do
     expect(said[program.pid]).to match([2, /give --class NAME, --site PATH:LINE or --older-than-gcs N/])
     expect(said[program.pid, "--older-than-gcs", "x"]).to match([2, /--older-than-gcs is "x"/])
     expect(said[program.pid, "--site", "a.rb:1"])
-      .to match([1, /objects are not tracked.*Memintro\.start\(objects: true\)/m])
+      .to match([1, /objects are not tracked.*memintro start PID --objects/m])
     expect(said[program.pid, "--class", "Strin"]).to match([1, /no object that fits: Strin; there are .*String/])
     expect(said["999999999", "--class", "String"].first).to eq(1)
   end

@@ -78,7 +78,8 @@ RSpec.describe "Memintro.leaks" do
     found = scenario("MODE" => "off")
     expect_truth(found)
     expect(found[:rows].map { |row| row[3] }.compact).to all(eq(""))
-    expect(found[:verdict].join).to include("from a line that is not known", "memintro leaks PID --track 60")
+    expect(found[:verdict].join).to include("from a line that is not known",
+                                            "Memintro.start, work, and Memintro.leaks again")
   end
 
   LIBRARIES.each do |name, path|
@@ -98,11 +99,11 @@ RSpec.describe "Memintro.leaks" do
 
     result = run_ruby(code: "Memintro.leaks", requires: %w[memintro], env: { "LD_PRELOAD" => LIBRARIES["jemalloc"] })
     expect(result.stderr).to include("the inside of jemalloc is not known, so only blocks that are tracked can be " \
-                                     "judged. Start tracking (Memintro.start, or memintro leaks PID --track 60)")
+                                     "judged. Start tracking (Memintro.start), work, and ask again")
     sampled = run_ruby(code: "Memintro.start(mode: :sampled); Memintro.leaks", requires: %w[memintro],
                        env: { "LD_PRELOAD" => LIBRARIES["jemalloc"] })
     expect(sampled.stderr)
-      .to include("go over to full mode (Memintro.start, or memintro start PID), work, and ask again")
+      .to include("go over to full mode (Memintro.start), work, and ask again")
   end
 
   it "finds the same after GC.compact, and in a forked child" do

@@ -272,11 +272,13 @@ RSpec.describe Memintro::Diff do
       rss, row = diff.to_s.lines[2..3]
       expect(rss).to eq("RSS grew by 34.0 MiB, from 20.0 MiB to 54.0 MiB.\n")
       expect(row).to eq("malloc_native has grown most, by 41.0 MiB: malloc memory that no Ruby object counts as its " \
-                        "own. Next: memintro leaks PID.\n")
+                        "own. Next: Memintro.leaks.\n")
       diff = of(60, before.merge(thread_stacks: 25 << 20)) - of(0, before)
-      expect(diff.to_s).to include("Next: memintro holders PID --class Fiber, or --class Thread.")
+      expect(diff.to_s).to include('Next: Memintro.holders("Fiber"), or "Thread".')
+      expect(Memintro::Advice.naming_commands { diff.to_s })
+        .to include("Next: memintro holders PID --class Fiber, or --class Thread.")
       diff = of(60, before.merge(malloc_free: 25 << 20)) - of(0, before)
-      expect(diff.to_s).to include("Next: memintro account PID counts its arenas, memintro trim PID gives back what ")
+      expect(diff.to_s).to include("Next: Memintro.account counts its arenas, Memintro.trim gives back what it can.")
       expect((of(60, before) - of(0, before)).to_s).not_to include("has grown most")
       expect((of(60, before.merge(memintro: 1000 << 10)) - of(0, before)).to_s).not_to include("has grown most")
     end
@@ -286,11 +288,12 @@ RSpec.describe Memintro::Diff do
       grown = before.merge(malloc_ruby_objects: 41 << 20)
       { "Net::HTTP" => "holders PID --class Net::HTTP", "(hidden T_ARRAY)" => "histogram PID" }.each do |name, command|
         diff = of(60, grown, classes: rows(name => [90, 40 << 20])) - of(0, before, classes: rows(name => [9, 1024]))
-        expect(diff.to_s).to include("memory that Ruby objects own. Next: memintro #{command}.\n")
+        expect(Memintro::Advice.naming_commands { diff.to_s })
+          .to include("memory that Ruby objects own. Next: memintro #{command}.\n")
       end
       several = rows("A" => [9, 9 << 20], "B" => [9, 9 << 20], "C" => [9, 9 << 20])
       diff = of(60, grown, classes: several) - of(0, before, classes: [])
-      expect(diff.to_s).to include("Next: memintro histogram PID.\n")
+      expect(diff.to_s).to include("Next: Memintro.histogram.\n")
     end
 
     it "says what was shared and is private now" do

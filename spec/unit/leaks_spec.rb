@@ -51,7 +51,11 @@ RSpec.describe Memintro::Leaks do
     lost = { leaked_blocks: 20, leaked_bytes: 80_000 }
     unknown = leaks([group(size: 4_000, count: 20, bytes: 80_000)], **lost, mode: :off)
     expect(unknown.verdict.first).to end_with("that nothing points to, from a line that is not known.")
-    expect(unknown.verdict.last).to include("memintro leaks PID --track 60")
+    expect(unknown.verdict.last).to end_with("Memintro.start, work, and Memintro.leaks again.")
+    asked = Memintro::Advice.naming_commands {
+      leaks([group(size: 4_000, count: 20, bytes: 80_000)], **lost, mode: :off)
+    }
+    expect(asked.verdict.last).to end_with("to learn the lines: memintro leaks PID --track 60.")
     tracked = leaks([group(size: 4_000, count: 20, bytes: 80_000)], **lost)
     expect(tracked.verdict.last).to start_with("They were allocated before tracking began.")
     little = leaks([group(site: "a.rb:1", size: 40, count: 1, bytes: 40)], leaked_blocks: 1, leaked_bytes: 40)
@@ -66,7 +70,9 @@ RSpec.describe Memintro::Leaks do
     first, second, third = little.verdict
     expect(first).to eq("140.0 MiB are owned by 241 objects of class X509::Store, and their extension does not tell " \
                         "Ruby their size; less than 1.0 MiB of it came while it tracked.")
-    expect(second).to include("memintro holders #{Process.pid} --class X509::Store")
+    expect(second).to end_with(': Memintro.holders("X509::Store").')
+    asked = Memintro::Advice.naming_commands { leaks([], leaked_blocks: 1, leaked_bytes: 40, owners: [before]).verdict }
+    expect(asked[1]).to end_with(": memintro holders #{Process.pid} --class X509::Store.")
     expect([third, little.verdict.size]).to match([/\ALittle is leaked: 1 block/, 3])
     much = leaks([group(site: "a.rb:1", count: 9, bytes: 9 << 20)], leaked_blocks: 9, leaked_bytes: 9 << 20,
                                                                     owners: [before])
@@ -118,7 +124,7 @@ RSpec.describe Memintro::Leaks do
 
     def search(*looks, confirm: true, &matters)
       @asked = 0
-      native = double(allocator_figures: [:jemalloc, []], mode: :full, site_names: [])
+      native = double(allocator_figures: [:jemalloc, []], mode: :full, site_names: [], rubys_sites: [])
       allow(native).to receive(:leaks) { looks.fetch([(@asked += 1), looks.size].min - 1) }
       stub_const("Memintro::Native", native)
       described_class::Reading.take(first_words: false, confirm: confirm, seconds: 60, &matters)

@@ -29,6 +29,8 @@ const MOST_BLOCKS: usize = 4_096;
 const OTHER: u8 = u8::MAX;
 const RUBY: u8 = u8::MAX - 1;
 const UNKNOWN: u8 = u8::MAX - 2;
+/// Live blocks of a site that say whether Ruby itself asked for them.
+const ENOUGH: usize = 4;
 /// The number of the first library's sum.
 const LIBRARIES: u8 = 128;
 
@@ -216,6 +218,14 @@ impl Tally {
         self.blocks.retain(|block| is_live(!block.inverted_address, block.serial));
     }
 
+    /// Whether Ruby itself asked for all blocks of the site that were sampled and are live, as far as [`Tally::keep_live`]
+    /// knows; `false` if these are few.
+    #[must_use]
+    pub fn is_rubys(&self, site: u32) -> bool {
+        let of_it = || self.blocks.iter().filter(|block| block.site == site);
+        of_it().count() >= ENOUGH && of_it().all(|block| block.chain == RUBY)
+    }
+
     /// What is known of the sites' native callers, by number of the site. Sites without any are left out. For what is
     /// live, [`Tally::keep_live`] must have been called.
     #[must_use]
@@ -339,6 +349,21 @@ mod tests {
             tally.add(&sample(at as u64, size), Chain::Native(places));
         }
         tally.figures().remove(&1).unwrap()
+    }
+
+    #[test]
+    fn a_site_is_rubys_if_no_other_caller_has_a_live_block_of_it() {
+        let mut tally = Tally::default();
+        tally.add(&sample(1, 16), Chain::Native(way(1, 7)));
+        (2..ENOUGH as u64 + 1).for_each(|at| {
+            tally.add(&sample(at, 16), Chain::Ruby);
+        });
+        tally.keep_live(|block, _| block != 1);
+        assert!(!tally.is_rubys(1), "three are few");
+        tally.add(&sample(9, 16), Chain::Ruby);
+        assert!(tally.is_rubys(1) && !tally.is_rubys(2));
+        tally.add(&sample(10, 16), Chain::Native(way(1, 7)));
+        assert!(!tally.is_rubys(1));
     }
 
     #[test]

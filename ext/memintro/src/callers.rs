@@ -51,6 +51,7 @@ pub(crate) const ALLOCATE: &std::ffi::CStr = c"ruby_xmalloc";
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("learn_interpreter", function!(learn, 0))?;
     native.define_singleton_method("machine_stack_bytes", function!(machine_stack::used_bytes, 0))?;
+    native.define_singleton_method("rubys_sites", function!(rubys_sites, 1))?;
     native.define_singleton_method("native_callers", function!(set, 1))
 }
 
@@ -77,6 +78,17 @@ fn set(wanted: Option<bool>) {
         None => NOT_SAID,
     };
     WANTED.store(wanted, Ordering::Relaxed);
+}
+
+/// Those of these call sites for whose blocks Ruby itself asked, as far as samples tell.
+fn rubys_sites(sites: Vec<u32>) -> Vec<u32> {
+    let (Some(api), Some(mut known)) = (hook_link::found(), KNOWN.try_lock()) else { return Vec::new() };
+    let Some(known) = known.as_mut().filter(|_| IS_ON.load(Ordering::Acquire)) else { return Vec::new() };
+    untracked(api, || {
+        known.drain(api);
+        known.keep_live(api);
+        sites.into_iter().filter(|site| known.tally.is_rubys(*site)).collect()
+    })
 }
 
 /// What the program has said, else what its variables say.

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../support/advice"
 require_relative "../support/json_text"
 require_relative "../process/cgroup_files"
 require_relative "../report/old_sites"
@@ -44,7 +45,7 @@ module Memintro
 
         check_keywords(name, arguments)
         @answer.colour = Arguments.flag(:colour, arguments.delete(:colour) { false })
-        send(name, **arguments)
+        Advice.naming_commands { send(name, **arguments) }
         nil
       end
 

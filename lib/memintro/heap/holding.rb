@@ -2,6 +2,7 @@
 
 require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
+require_relative "../support/advice"
 require_relative "../support/arguments"
 require_relative "../support/json_text"
 
@@ -243,7 +244,7 @@ module Memintro
       return chosen if chosen.empty? || Native.tracks_objects
 
       raise ArgumentError, "objects are not tracked, so their lines and ages are unknown: track them with " \
-                           "Memintro.start(objects: true) (memintro start PID --objects)"
+                           "#{Advice.pick('Memintro.start(objects: true)', 'memintro start PID --objects')}"
     end
 
     def selection(of)

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../support/advice"
 require_relative "../support/json_text"
 require_relative "../support/list"
 require_relative "../support/names"
@@ -41,22 +42,25 @@ module Memintro
                     "first next on: let go of it, or take what is needed with first or lazy.",
       thread_stacks: "Each thread has a stack until it ends: use fewer, or end them.",
       iseqs: "Look at what is evaluated there: compile each text once, and pass on what differs as arguments.",
-      malloc_native: "Look at that line: what it has allocated must be freed by the same library. Memintro.leaks " \
-                     "says what holds the blocks.",
+      malloc_native: "Look at that line: what it has allocated must be freed by the same library. %<leaks>s says " \
+                     "what holds the blocks.",
       malloc_owned: "Look at what holds these objects: share them, close them, or let go of them. Ruby does not " \
                     "count this memory, so it also collects too late what nothing holds.",
-      malloc_free: "It is fragmentation, no leak of a line: Memintro.trim gives back what can be; Memintro.account " \
-                   "says how much. MALLOC_ARENA_MAX=2 or jemalloc may help.",
-      call_site: "Look at that line, and ask Memintro.account whose the memory is."
+      malloc_free: "It is fragmentation, no leak of a line: %<trim>s gives back what can be; %<account>s says how " \
+                   "much. MALLOC_ARENA_MAX=2 or jemalloc may help.",
+      call_site: "Look at that line; %<account>s says whose the memory is."
     }.freeze
-    # About some internal objects.
+    # Names of internal objects that Ruby makes for calls.
+    # @api private
     CALLS = /\Aimemo_call(?:info|cache)\z/
     CALLS_ADVICE = "Before Ruby 3.4, each call with keywords in code that is evaluated leaves a call info and a call " \
                    "cache, which the class of the called method keeps for ever: compile the text once and call what " \
                    "it defines, or evaluate it without keywords."
     # For all others.
-    OTHER_ADVICE = "Memintro.account says what it is made of."
-    private_constant :ADVICE, :OTHER_ADVICE, :STACKS, :CALLS, :CALLS_ADVICE
+    OTHER_ADVICE = "%<account>s says what it is made of."
+    # Of {ADVICE}: what each name stands for.
+    CALLS_FOR = %i[account leaks trim].freeze
+    private_constant :ADVICE, :OTHER_ADVICE, :CALLS_FOR, :STACKS, :CALLS_ADVICE
 
     # @return [String] what grows: a class, the file of compiled code, or words for a kind of memory
     attr_reader :what
@@ -117,7 +121,8 @@ module Memintro
     def advice
       return CALLS_ADVICE if kind == :internal_objects && what.match?(CALLS)
 
-      ADVICE.fetch(kind, OTHER_ADVICE)
+      names = CALLS_FOR.to_h { |name| [name, Advice.pick("Memintro.#{name}", "`memintro #{name} #{pid || 'PID'}`")] }
+      format(ADVICE.fetch(kind, OTHER_ADVICE), names)
     end
 
     # @return [Hash{Symbol => Object}] every attribute, in a fixed order; times as text in UTC

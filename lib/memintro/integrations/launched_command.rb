@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../runtime/background"
+require_relative "../support/advice"
 require_relative "../support/output_owner"
 require_relative "../support/output_target"
 require_relative "../support/warn_once"
@@ -48,7 +49,7 @@ module Memintro
     def write
       Memintro.untracked do
         @number += 1
-        send(:"write_#{self["COMMAND"]}")
+        Advice.naming_commands { send(:"write_#{self["COMMAND"]}") }
       end
       true
     rescue StandardError, ScriptError, NoMemoryError => e

@@ -95,13 +95,14 @@ module Memintro
     end
 
     # @api private
-    def initialize(groups:, notes:, owners: [], garbage_collected: nil, verdict: nil, **figures)
+    # @param rubys [Array<String>] lines of leaked blocks for which Ruby itself asked
+    def initialize(groups:, notes:, owners: [], garbage_collected: nil, verdict: nil, rubys: [], **figures)
       @groups = List.new(groups)
       @notes = notes.freeze
       @owners = owners.freeze
       @garbage_collected = garbage_collected
       figures.slice(*ATTRIBUTES).each { |name, value| instance_variable_set(:"@#{name}", value) }
-      @verdict = (verdict || Verdict.of(self)).freeze
+      @verdict = (verdict || Verdict.of(self, rubys)).freeze
       freeze
     end
 

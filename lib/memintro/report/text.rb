@@ -2,6 +2,7 @@
 
 require_relative "callers"
 require_relative "native_callers"
+require_relative "../support/advice"
 require_relative "../support/figures"
 require_relative "../support/units"
 require_relative "../support/names"
@@ -221,7 +222,8 @@ module Memintro
         is_sampled = figures.estimated? || @call_sites.sampled_objects?
         lines << Estimates.caution(@call_sites.process[:sample_bytes]) if is_sampled
         lines.concat(figures.caveats)
-        lines << "`Memintro.doctor` lists how frees can bypass the hook." if figures.missed_frees.positive?
+        doctor = Advice.pick("Memintro.doctor", "memintro doctor PID")
+        lines << "`#{doctor}` lists how frees can bypass the hook." if figures.missed_frees.positive?
         problem = @call_sites.process[:problem]
         lines << "Allocations are not seen: #{problem}" if problem && @call_sites.size.positive?
         lines << NativeCallers::CAUTION if @native.any?

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../support/advice"
 require_relative "../../support/copy_end"
 require_relative "../../support/names"
 require_relative "../../support/paths"
@@ -99,10 +100,10 @@ module Memintro
 
       def self.refuse(allocator, mode)
         advice = if mode == :sampled
-                   "A sample is not enough to tell who points to what: go over to full mode (Memintro.start, or " \
-                     "memintro start PID)"
+                   "A sample is not enough to tell who points to what: go over to full mode " \
+                     "(#{Advice.pick('Memintro.start', 'memintro start PID')})"
                  else
-                   "Start tracking (Memintro.start, or memintro leaks PID --track 60)"
+                   "Start tracking (#{Advice.pick('Memintro.start', 'memintro leaks PID --track 60')})"
                  end
         raise LeaksError, "the inside of #{allocator} is not known, so only blocks that are tracked can be judged. " \
                           "#{advice}, work, and ask again"
@@ -179,7 +180,7 @@ module Memintro
                   pause_ms: @pause.round(2), searched_bytes: sum("searched"),
                   search_ms: (sum("searched", 1) / 1e6).round(2),
                   scanned_blocks: sum("scanned"), scanned_bytes: sum("scanned", 1),
-                  free_bytes: (free_bytes if chunks?), **sums)
+                  free_bytes: (free_bytes if chunks?), rubys: rubys, **sums)
       end
 
       # @return [Array<Array(Symbol, Integer, Integer, Integer)>] of blocks that leaked, also indirectly, and of those
@@ -226,8 +227,9 @@ module Memintro
                             "be searched without taking all of it"
         end
         if !trustworthy? && difference
-          raise LeaksError, "#{difference}: no verdict is given. Ask again; if it stays so, track (Memintro.start) " \
-                            "and ask again, which judges the blocks that are tracked"
+          raise LeaksError, "#{difference}: no verdict is given. Ask again; if it stays so, track " \
+                            "(#{Advice.pick('Memintro.start', 'memintro start PID')}) and ask again, which judges " \
+                            "the blocks that are tracked"
         end
         return if trustworthy?
 
@@ -311,6 +313,13 @@ module Memintro
           Group.new(verdict: :anchored, site: name_of(id), count: count, bytes: bytes, **first.fields,
                     **(second.bytes.positive? ? second.also : {}))
         end
+      end
+
+      # The lines of leaked blocks for which Ruby itself asked.
+      def rubys
+        leaked = @lines.all("group").select { |number,| BY_NUMBER[number] == :leaked }
+        ids = leaked.map { |_, id| id }.uniq - [Lines::NO_SITE]
+        ids.empty? ? [] : Native.rubys_sites(ids).map { |id| name_of(id) }
       end
 
       def free_bytes

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../support/advice"
 require_relative "../../support/names"
 require_relative "../../support/units"
 
@@ -40,7 +41,7 @@ module Memintro
 
         now = "#{Units.counted(owner.objects, 'object')} of that class #{Units.noun(owner.objects, 'owns', 'own')} " \
               "#{Units.bytes(owner.bytes)} now. Who holds them, and how many are garbage since then: " \
-              "#{commands(owner)}."
+              "#{Advice.holders(owner.class_name, Process.pid)}."
         [owner.garbage_bytes + owner.bytes, [first, GARBAGE, now]]
       end
       private_class_method :of_garbage
@@ -105,15 +106,9 @@ module Memintro
         return [] if leaks.copies.zero?
 
         unsure = leaks.garbage_collected ? "" : ", and how many of them are garbage that waits for the collector"
-        "Who holds these objects#{unsure}: #{commands(owner)}."
+        "Who holds these objects#{unsure}: #{Advice.holders(owner.class_name, Process.pid)}."
       end
       private_class_method :holders
-
-      def self.commands(owner)
-        name = owner.class_name
-        "memintro holders #{Process.pid} --class #{name}, or Memintro.holders(#{name.dump})"
-      end
-      private_class_method :commands
 
       def self.objects(count, name)
         "#{Units.counted(count, 'object')} of class #{Names.printable(name)}"

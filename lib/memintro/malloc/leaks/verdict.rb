@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../support/advice"
 require_relative "../../support/names"
 require_relative "../../support/units"
 
@@ -15,22 +16,28 @@ module Memintro
 
       # Other memory comes first if it weighs so many times as much as what leaked.
       HEAVIER = 4
-      TRACK = "Track from now on to learn the lines: Memintro.start, work, and Memintro.leaks again; or " \
-              "memintro leaks PID --track 60."
-      private_constant :HEAVIER, :TRACK
+      TRACK = ["Track from now on to learn the lines: Memintro.start, work, and Memintro.leaks again.",
+               "Track from now on to learn the lines: memintro leaks PID --track 60."].freeze
+      # What says more of memory that something holds.
+      HELD = ["Memintro.report(by: :growth) names the lines, Memintro.holders who holds objects, and " \
+              "Memintro.account what the rest of RSS is",
+              "memintro report PID --by growth names the lines, memintro holders PID --class NAME who holds objects, " \
+              "and memintro account PID what the rest of RSS is"].freeze
+      private_constant :HEAVIER, :TRACK, :HELD
 
       # @param leaks [Leaks]
+      # @param rubys [Array<String>] lines for whose leaked blocks Ruby itself asked
       # @return [Array<String>] sentences, those about what weighs most first
-      def self.of(leaks)
+      def self.of(leaks, rubys = [])
         require_relative "standing"
         leaked = leaks.leaked_bytes + leaks.indirectly_leaked_bytes
         standing = Standing.parts(leaks)
         before, after = standing.partition { |bytes,| leaks.little? || bytes > HEAVIER * leaked }
-        [*before.flat_map(&:last), *found(leaks), *indirect(leaks), *undecided(leaks), *doubtful(leaks),
-         *after.flat_map(&:last), *advice(leaks, standing.any?)]
+        [*before.flat_map(&:last), *found(leaks, rubys), *indirect(leaks), *undecided(leaks), *doubtful(leaks),
+         *after.flat_map(&:last), *advice(leaks, standing.any?, rubys)]
       end
 
-      def self.found(leaks)
+      def self.found(leaks, rubys)
         first, *rest = leaks.groups.select { |group| group.verdict == :leaked }
         unless first
           return "No block that nothing points to, among #{Units.counted(leaks.scanned_blocks, 'block')} " \
@@ -40,6 +47,7 @@ module Memintro
         return of_little(leaks) if leaks.little?
 
         from = first.site ? ", from #{Names.printable(first.site)}" : ", from a line that is not known"
+        from += ", where Ruby itself asked for them, and no C extension" if rubys.include?(first.site)
         sentence = "#{first.blocks} that nothing points to#{from}."
         return sentence if rest.empty?
 
@@ -89,7 +97,7 @@ module Memintro
       private_class_method :doubtful
 
       # What to do next; `known`: what weighs most has been said, with its next step.
-      def self.advice(leaks, known)
+      def self.advice(leaks, known, rubys)
         first = leaks.groups.find { |group| group.verdict == :leaked }
         if first.nil? || leaks.little?
           return [] if known
@@ -97,11 +105,14 @@ module Memintro
           of_little_growth(first, leaks)
         elsif leaks.copies.zero?
           of_core_file(first)
+        elsif rubys.include?(first.site)
+          "A method of Ruby that this line calls loses them: a newer Ruby may have that mended. See which calls do " \
+            "it, and avoid those."
         elsif first.site
           "Look at that line: what it allocates must be freed by the same library, or be kept where it can be. " \
             "Work on and ask again, to see whether it grows."
         elsif leaks.mode == :off
-          TRACK
+          Advice.pick(*TRACK)
         else
           "They were allocated before tracking began. Track from the start to learn the line: memintro leaks -- CMD."
         end
@@ -113,12 +124,12 @@ module Memintro
         if leaks.copies.zero?
           first && first.site.nil? ? of_core_file(first) : []
         elsif leaks.mode == :off && first
-          "If memory grows: #{TRACK[0].downcase}#{TRACK[1..]}"
+          track = Advice.pick(*TRACK)
+          "If memory grows: #{track[0].downcase}#{track[1..]}"
         elsif first
           "Work for a while and ask again: only what grows with the work is worth a search."
         else
-          "If memory grows all the same, something holds it: Memintro.report(by: :growth) names the lines, " \
-            "Memintro.holders who holds objects, and Memintro.account what the rest of RSS is."
+          "If memory grows all the same, something holds it: #{Advice.pick(*HELD)}."
         end
       end
       private_class_method :of_little_growth

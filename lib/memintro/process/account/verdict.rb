@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../support/advice"
 require_relative "../../support/names"
 require_relative "../../support/units"
 require_relative "copy_on_write"
@@ -45,10 +46,10 @@ module Memintro
 
       # @param name [Symbol] of the row that has grown most
       # @param bytes [Integer]
-      # @param command [String] what says more
+      # @param step [String] what says more
       # @return [String]
-      def self.grown(name, bytes, command = NEXT.fetch(name))
-        "#{name} has grown most, by #{Units.bytes(bytes)}: #{MEANINGS.fetch(name)}. Next: #{command}"
+      def self.grown(name, bytes, step = Advice.pick(*NEXT.fetch(name)))
+        "#{name} has grown most, by #{Units.bytes(bytes)}: #{MEANINGS.fetch(name)}. Next: #{step}"
       end
 
       # What each row is, for a sentence.
@@ -62,17 +63,24 @@ module Memintro
         memintro: "memintro's own memory", unattributed: "memory that could not be attributed"
       }.freeze
 
-      # What says more of a row that grows.
+      LIBRARY = "the statistics of the library that maps it"
+      # What says more of a row that grows: methods, and commands.
       NEXT = {
-        ruby_heap_live: "memintro histogram PID", ruby_heap_free: "memintro trim PID --compact",
-        malloc_ruby_objects: "memintro histogram PID", malloc_iseqs: "memintro iseqs PID",
-        malloc_internal: "memintro diff PID", malloc_native: "memintro leaks PID",
-        malloc_free: "memintro account PID counts its arenas, memintro trim PID gives back what it can",
-        thread_stacks: "memintro holders PID --class Fiber, or --class Thread",
-        mapped_files: "memintro account PID --json names the files",
-        anonymous: "the statistics of the library that maps it", memintro: "memintro doctor PID",
-        unattributed: "the notes of memintro account PID"
+        ruby_heap_live: ["Memintro.histogram", "memintro histogram PID"],
+        ruby_heap_free: ["Memintro.trim(compact: true)", "memintro trim PID --compact"],
+        malloc_ruby_objects: ["Memintro.histogram", "memintro histogram PID"],
+        malloc_iseqs: ["Memintro.top_iseqs", "memintro iseqs PID"],
+        malloc_internal: ["Memintro.internals", "memintro diff PID"],
+        malloc_native: ["Memintro.leaks", "memintro leaks PID"],
+        malloc_free: ["Memintro.account counts its arenas, Memintro.trim gives back what it can",
+                      "memintro account PID counts its arenas, memintro trim PID gives back what it can"],
+        thread_stacks: ["Memintro.holders(\"Fiber\"), or \"Thread\"",
+                        "memintro holders PID --class Fiber, or --class Thread"],
+        mapped_files: ["the details of this row name the files", "memintro account PID --json names the files"],
+        anonymous: [LIBRARY, LIBRARY], memintro: ["Memintro.doctor", "memintro doctor PID"],
+        unattributed: ["the notes of Memintro.account", "the notes of memintro account PID"]
       }.freeze
+      private_constant :LIBRARY
 
       def self.sentence(row, rss)
         return "#{Units.share(row.bytes, rss)} of #{Units.bytes(rss)} is #{stacks(row)}" if row.name == :thread_stacks
@@ -85,35 +93,50 @@ module Memintro
         case row.name
         when :malloc_free then fragmentation(row)
         when :ruby_heap_free
-          "few objects survive on many pages. Memintro.occupancy names their classes; Memintro.trim(compact: true) " \
-          "may help."
+          "few objects survive on many pages. " \
+          "#{Advice.pick('Memintro.occupancy names their classes; Memintro.trim(compact: true)',
+                         '`memintro trim PID --compact`')} may help."
         when :malloc_native then native(row)
         when :anonymous then "a native library or a JIT compiler has mapped it. Look at its own statistics."
         when :mapped_files then "#{largest_file(row)}The kernel takes unchanged pages back when it needs memory."
         when :malloc_iseqs
           "the program's own code and that of its gems; where it grows, methods or blocks are made at run time. " \
-          "Memintro.top_iseqs(by: :location) names the lines."
-        when :malloc_internal then "Memintro.internals lists their kinds."
-        when :malloc_ruby_objects then "#{largest_type(row)}Memintro.histogram names the classes."
-        when :ruby_heap_live then "Memintro.histogram(by: :count) names the classes."
+          "#{Advice.pick('Memintro.top_iseqs(by: :location)', '`memintro iseqs PID --by location`')} names the lines."
+        when :malloc_internal
+          "#{Advice.pick('Memintro.internals', '`memintro snapshot PID --parts internals`')} lists their kinds."
+        when :malloc_ruby_objects then "#{largest_type(row)}#{classes('Memintro.histogram')}"
+        when :ruby_heap_live then classes("Memintro.histogram(by: :count)")
         when :memintro then "its tables. Sampled mode takes less."
         else "another library's memory manager, or damage; see the notes."
         end
       end
       private_class_method :advice
 
+      def self.classes(method)
+        "#{Advice.pick(method, '`memintro histogram PID`')} names the classes."
+      end
+      private_class_method :classes
+
       def self.fragmentation(row)
         arenas = row.details[:arenas].to_i
-        return "fragmentation. Memintro.trim gives back what it can." unless row.details[:allocator] == "glibc"
+        trim = Advice.pick("Memintro.trim", "`memintro trim PID`")
+        return "fragmentation. #{trim} gives back what it can." unless row.details[:allocator] == "glibc"
 
         many = arenas > MANY_ARENAS ? "#{arenas} arenas; MALLOC_ARENA_MAX=2 or jemalloc helps" : "Jemalloc may help"
-        "fragmentation. #{many}; Memintro.trim gives back about #{Units.bytes(row.details[:trimmable_bytes].to_i)}."
+        "fragmentation. #{many}; #{trim} gives back about #{Units.bytes(row.details[:trimmable_bytes].to_i)}."
       end
       private_class_method :fragmentation
 
-      NAME_LINES = " Memintro.start, work, and Memintro.top name the lines that ask for it; `memintro leaks PID` " \
-                   "judges each block."
+      NAME_LINES = [" Memintro.start, work, and Memintro.top name the lines that ask for it; Memintro.leaks judges " \
+                    "each block.",
+                    " `memintro start PID`, work, and `memintro top PID` name the lines that ask for it; `memintro " \
+                    "leaks PID` judges each block."].freeze
       private_constant :NAME_LINES
+
+      def self.held_by(name)
+        "#{Advice.pick(Advice.holders(name), "`#{Advice.holders(name)}`")} says what holds them"
+      end
+      private_class_method :held_by
 
       # Stacks of threads and those of fibers have different causes.
       def self.stacks(row)
@@ -121,7 +144,7 @@ module Memintro
         return of_fibers(fibers, threads) if fibers[:bytes].to_i > threads[:bytes].to_i
 
         "stacks of #{Units.counted(threads[:count].to_i, 'thread')}: use fewer threads, or end them. " \
-          "`memintro holders PID --class Thread` says what holds them."
+          "#{held_by('Thread')}."
       end
       private_class_method :stacks
 
@@ -132,7 +155,7 @@ module Memintro
         rest = threads[:count].to_i.positive? ? " (#{Units.bytes(threads[:bytes])} more is of threads)" : ""
         many = Units.counted(fibers[:live] ? live : fibers[:count], "fiber")
         "stacks of #{many}, not of threads#{rest}: #{cause(live, of_enumerators)} " \
-          "`memintro holders PID --class #{of_enumerators * 2 > live ? 'Enumerator' : 'Fiber'}` says what holds them."
+          "#{held_by(of_enumerators * 2 > live ? 'Enumerator' : 'Fiber')}."
       end
       private_class_method :of_fibers
 
@@ -157,9 +180,10 @@ module Memintro
         return of_objects(row, reached) if reached[:bytes].to_i * 2 > row.bytes
 
         free = row.details[:free_told_apart] == false
+        trim = Advice.pick("Memintro.trim", "`memintro trim PID`")
         causes = "#{'free memory that the allocator does not tell apart, ' if free}a leak in C code, or a library's " \
-                 "cache.#{' Memintro.trim, and another account, tell the first from the others.' if free}"
-        "#{causes}#{some_of_objects(reached)}#{line_of(row) || NAME_LINES}"
+                 "cache.#{" #{trim}, and another account, tell the first from the others." if free}"
+        "#{causes}#{some_of_objects(reached)}#{line_of(row) || Advice.pick(*NAME_LINES)}"
       end
       private_class_method :native
 
@@ -170,7 +194,7 @@ module Memintro
         "#{Units.counted(reached[:objects], 'object')} lead to #{Units.bytes(reached[:bytes])} of it, and their C " \
           "extension tells Ruby no size, so that the collector does not hurry: most from " \
           "#{Units.count(largest[:objects])} #{name} (#{Units.bytes(largest[:bytes])}). " \
-          "`memintro holders PID --class #{name}` says what holds them, and `memintro leaks PID` which blocks are " \
+          "#{held_by(largest[:name])}, and #{Advice.pick('Memintro.leaks', '`memintro leaks PID`')} which blocks are " \
           "leaked.#{line_of(row)}"
       end
       private_class_method :of_objects

@@ -46,7 +46,7 @@ module Memintro
         return unless OBJECTS.include?(name)
 
         place = Spread.new(@diff.classes.to_a, 0).place
-        "memintro holders PID --class #{place.name}" if place && CLASS.match?(place.name)
+        Advice.holders(place.name) if place && CLASS.match?(place.name)
       end
 
       # After a fork, memory becomes private page by page, and RSS stays as it is.

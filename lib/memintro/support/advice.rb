@@ -1,0 +1,43 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Decides whether advice names methods or commands: who has called a method can call another one, and who has run the
+  # command can run it again.
+  #
+  # @example
+  #   Advice.pick("Memintro.trim", "`memintro trim PID`")   # => "Memintro.trim"
+  # @api private
+  module Advice
+    # Of threads that work for the command.
+    KEY = :memintro_names_commands
+    # A name that a shell takes as it is.
+    PLAIN = /\A[\w:]+\z/
+    private_constant :KEY, :PLAIN
+
+    # In the block commands: what it makes is for somebody who has run the command.
+    # @return [Object] the block's value
+    def self.naming_commands
+      thread = Thread.current
+      before = thread.thread_variable_get(KEY)
+      thread.thread_variable_set(KEY, true)
+      yield
+    ensure
+      thread.thread_variable_set(KEY, before)
+    end
+
+    # @param methods [String] what names methods
+    # @param commands [String] what names commands
+    # @return [String] one of both
+    def self.pick(methods, commands)
+      Thread.current.thread_variable_get(KEY) ? commands : methods
+    end
+
+    # @param name [String] of a class
+    # @param pid [Integer, String] of its process
+    # @return [String] what says who holds its objects
+    def self.holders(name, pid = "PID")
+      pick("Memintro.holders(#{name.dump})",
+           "memintro holders #{pid} --class #{PLAIN.match?(name) ? name : name.dump}")
+    end
+  end
+end
