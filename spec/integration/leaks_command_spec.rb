@@ -57,6 +57,30 @@ RSpec.describe "memintro leaks", :listening do
     expect(leaks(start_program(LEAKING).pid).must_succeed.stderr).to eq("")
   end
 
+  it "says what it does where that takes more than a second" do
+    program = start_program("KEPT = Array.new(1_100_000) { Object.new }; Memintro.listen; puts :ready; sleep")
+    expect(leaks(program.pid, "--track", "1.1").must_succeed.stderr)
+      .to match(/\Amemintro:\ tracks\ process\ #{program.pid}\ for\ 1\.1\ s,\ and\ then\ searches\ it\n
+                memintro:\ searches\ process\ #{program.pid}\ \(1,1\d\d,\d{3}\ objects\ or\ blocks,\ RSS\ [\d.]+\ MiB\):
+                \ that\ takes\ about\ 2\ s,\ and\ more\ where\ processors\ are\ busy\n\z/x)
+  end
+
+  it "says that Ruby itself asked for blocks that a method of its own loses" do
+    skip "this Ruby loses none there" unless RUBY_VERSION.start_with?("3.1") && RUBY_PLATFORM.start_with?("x86_64")
+
+    program = start_program(<<~'RUBY', requires: %w[memintro])
+      text, other = "\xE0\xA0\xA1#{' ' * 100}".dup.force_encoding("EUC-JP"), "a".dup.force_encoding("Windows-31J")
+      lose = proc { text.tr_s("", other) rescue nil }
+      Memintro.listen
+      Thread.new { loop { 100.times(&lose); sleep(0.01) } }
+      puts "ready"
+      sleep
+    RUBY
+    told = leaks(program.pid, "--track", "2").must_succeed.stdout.lines
+    expect(told.first).to match(/\A[\d,]+ blocks of \d+ bytes .*, from -e:2, where Ruby itself asked for them, and no C/)
+    expect(told.first(6)).to include(/\AA method of Ruby that this line calls loses them/)
+  end
+
   it "shows the leaks of a command when it ends" do
     result = run_memintro("leaks", "--", RbConfig.ruby, "examples/leak.rb", chdir: Subprocess::ROOT).must_succeed
     expect(result.stderr.lines.first)

@@ -48,9 +48,14 @@ module Memintro
         PATIENCE_SECONDS
       end
 
+      # What is said before it.
+      def announce(listener)
+        announce_stop(listener.pid)
+      end
+
       def inspect_all(listeners)
         over_all(listeners, apart: false) do |listener|
-          announce_stop(listener.pid)
+          announce(listener)
           asked = client(listener, @timeout || patience)
           answer = asked.ask_json(name, arguments)
           listener.called = asked.program

@@ -23,7 +23,12 @@ module Memintro
       TEXT
       # Seconds that a copy may take.
       SECONDS = 120
-      private_constant :SECONDS
+      # A search takes about so long for each live object with its blocks, and for each GiB; less than a second is not
+      # worth a word.
+      SECONDS_PER_OBJECT = 1e-6
+      SECONDS_PER_GIB = 0.8
+      LONG = 1
+      private_constant :SECONDS, :SECONDS_PER_OBJECT, :SECONDS_PER_GIB, :LONG
 
       # @return [OptionParser]
       def options
@@ -74,11 +79,34 @@ module Memintro
 
       def inspect_all(listeners)
         started = listeners.select { |listener| track(listener) }
-        sleep(@track) if @track
+        wait(listeners) if @track
         super
       ensure
         Array(started).each { |listener| stop(listener) }
       end
+
+      def wait(listeners)
+        which = listeners.size == 1 ? "process #{listeners.first.pid}" : "#{listeners.size} processes"
+        say("tracks #{which} for #{Units.duration(@track)}, and then searches it") if @track > LONG
+        sleep(@track)
+      end
+
+      def announce(listener)
+        super
+        figures = client(listener, PATIENCE_SECONDS).ask_json("vitals", { top: 1 })
+        # Where it tracks, there may be more blocks than objects.
+        objects = [figures["live_objects"], figures["totals"]["live_blocks"]].max
+        bytes = figures["rss_bytes"].to_i
+        seconds = (objects * SECONDS_PER_OBJECT) + (bytes.fdiv(1 << 30) * SECONDS_PER_GIB)
+        return if seconds < LONG
+
+        say("searches process #{listener.pid} (#{Units.count(objects)} objects or blocks, RSS " \
+            "#{Units.bytes(bytes)}): that takes about #{seconds.ceil} s, and more where processors are busy")
+      rescue ControlError
+        nil # The search itself says what is wrong.
+      end
+
+      def say(text) = $stderr.puts("memintro: #{text}")
 
       def copies = 2
 
