@@ -86,6 +86,26 @@ RSpec.describe Memintro::Hunt do
       end
     end
 
+    it "finds a leak that slows down as the work does, and takes a start that does so for no growth" do
+      found = (1..10).map do |seed|
+        findings(30, seed: seed) do |server|
+          noise = server.noise(0.2 * mib)
+          server.load { |at| 2_000_000 / Math.sqrt(at + 0.2) }
+          server.figure(:class, "Leak") { |at| (14 * mib * Math.sqrt(at)) + noise.call }
+        end
+      end
+      expect(found.map { |all| all.map(&:what) }).to all(eq(["Leak"]))
+      expect(found.count { |all| minutes_until(all.first) <= 10 }).to be >= 9
+
+      started = [2, 5].flat_map do |slow|
+        findings(300) do |server|
+          server.load { |at| 100_000 + (2_000_000 * Math.exp(-at / slow)) }
+          server.figure(:class, "Rails") { |at| 60 * mib * (1 - Math.exp(-at / slow)) }
+        end
+      end
+      expect(started).to be_empty
+    end
+
     it "finds a leak that begins after ten hours, within fifteen minutes of its beginning" do
       (1..5).each do |seed|
         found = findings(720, seed: seed) { |server| leak(server.healthy, 1, from: 600) }
@@ -156,6 +176,25 @@ RSpec.describe Memintro::Hunt do
       expect(clock.waits).to all(be_within(1e-6).of(750))
       expect(hunt.cpu_seconds).to be_within(1e-9).of(30)
       expect(hunt.to_h).to include(looks: 20, cpu_seconds: 30.0, cpu_share: 0.002, pause_s: 60.0)
+    end
+
+    it "looks and reads at even distances, however long one takes in a process that is busy" do
+      clock = HuntSimulation::FastClock.new
+      server = HuntSimulation::Server.new(clock, 1)
+      leak(server, 1)
+      begun = []
+      server.define_singleton_method(:read) do |minute|
+        begun << minute
+        super(minute).tap { clock.now += 10 }
+      end
+      hunt = described_class.new(every: 60, logger: StringIO.new, clock: clock, watch: server,
+                                 tracker: HuntSimulation::NoTracker.new, inquiry: HuntSimulation::NoInquiry.new)
+      hunt.send(:run, HuntSimulation::Until.new(clock, 9))
+      expect(hunt.findings.map(&:what)).to eq(["Leak"])
+      seconds = begun.each_cons(2).map { |before, after| ((after - before) * 60).round }
+      # Looks, the collection with which the investigation begins, and its readings, with another collection in between.
+      expect(seconds.take_while { |one| one == 60 }.size).to be >= 5
+      expect(seconds.drop_while { |one| one == 60 }.take(3)).to eq([10, 30, 20])
     end
 
     it "pays an investigation back before it looks again" do

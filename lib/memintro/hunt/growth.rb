@@ -12,8 +12,9 @@ module Memintro
     #
     # @api private
     class Growth
-      # A suspicion: from when to when, from which value to which, units a minute with their interval, and the scale.
-      Rise = Struct.new(:since, :till, :from, :to, :slope, :low, :high, :scale) do
+      # A suspicion: from when to when, from which value to which, units a minute with their interval, the scale, and
+      # how much work that was, if it is known.
+      Rise = Struct.new(:since, :till, :from, :to, :slope, :low, :high, :scale, :load) do
         # @return [Numeric]
         def growth = to - from
       end
@@ -54,6 +55,7 @@ module Memintro
       # @return [self]
       def add(minute, value, load)
         @fresh = 0
+        @begun ||= minute
         put(0, [minute, value, load])
         self
       end
@@ -111,11 +113,11 @@ module Memintro
         windows = windows(values, least)
         return if windows.empty?
 
-        rates = rates(values)
-        return if slows?(rates)
+        courses = courses(values)
+        return if fills_up?(courses)
 
         windows.each do |window|
-          found = test(window, rates.last(window.size - 1), scale)
+          found = test(window, courses.map { |course| course.last(window.size - 1) }, scale)
           return found if found && !explained?(values, found, resident)
         end
         nil
@@ -127,20 +129,35 @@ module Memintro
         sizes.map { |size| values.last(size) }
       end
 
-      def test(values, rates, scale)
+      def test(values, courses, scale)
+        rates, loads, = courses
         return unless (scale.zero? ? STUDENT : SLOW_STUDENT).key?(rates.size)
         return unless SequentialInterval.new(0, scale.zero? ? LEAD : SLOW_LEAD, rates).verdict == :above
-        return if slows?(rates)
+        return if fills_up?(courses)
 
-        slope, margin = mean_of(rates, scale.zero? ? STUDENT : SLOW_STUDENT)
+        slope, margin = pace_of(courses, values.first[0], scale.zero? ? STUDENT : SLOW_STUDENT)
         return if slope <= margin
 
         Rise.new(values.first[0], values.last[0], values.first[1], values.last[1], slope, slope - margin,
-                 slope + margin, scale)
+                 slope + margin, scale, loads && (loads.sum / loads.size))
       end
 
-      def rates(values)
-        values.each_cons(2).map { |before, after| (after[1] - before[1]).fdiv(after[0] - before[0]) }
+      # @return [Array<Array<Float>>] the steps a minute; if all loads are known, also these, and steps for as much work
+      def courses(values)
+        rates = values.each_cons(2).map { |before, after| (after[1] - before[1]).fdiv(after[0] - before[0]) }
+        loads = values.drop(1).map { |one| one[2] }
+        return [rates] unless loads.all? { |load| load&.positive? }
+
+        [rates, loads, rates.zip(loads).map { |rate, load| rate / load }]
+      end
+
+      # With less and less work, steps differ as the work does: those for as much work tell what is chance. The work of
+      # a start is another one.
+      def pace_of((rates, loads, of_work), begun, student)
+        return mean_of(rates, student) unless loads && begun > @begun && slows?(loads)
+
+        load = loads.sum / loads.size
+        mean_of(of_work, student).map { |figure| figure * load }
       end
 
       # Values that vary around a level have steps that take each other back. So Student's test of the steps takes a
@@ -152,7 +169,12 @@ module Memintro
         [mean, student.fetch(rates.size) * Math.sqrt(variance / rates.size)]
       end
 
-      # What starts or fills up slows down: much, or surely.
+      # What starts or fills up slows down, and not only because less and less work is done.
+      def fills_up?((rates, loads, of_work))
+        slows?(rates) && !(loads && slows?(loads) && !slows?(of_work))
+      end
+
+      # Much, or surely.
       def slows?(rates)
         half = rates.size / 2
         return true if rates.last(half).sum < LEAST_PACE * rates.first(half).sum

@@ -38,7 +38,9 @@ module Memintro
     # Seconds between two looks.
     SECONDS = 1..86_400
     THREAD_NAME = "memintro-hunt"
-    private_constant :SECONDS, :THREAD_NAME
+    # It waits for this part of {#every} at least, however long a look took.
+    LEAST_REST = 0.5
+    private_constant :SECONDS, :THREAD_NAME, :LEAST_REST
 
     # @return [Numeric] seconds from one look to the next; more if a look is dear
     attr_reader :every
@@ -246,8 +248,9 @@ module Memintro
       end
       @state = :watching
       loop do
+        begun = @clock.now
         attempt { look(stop) }
-        seconds = pause
+        seconds = rest(begun)
         @due = @clock.now + seconds
         break if @clock.wait(stop, seconds)
 
@@ -255,6 +258,11 @@ module Memintro
       end
     ensure
       @state = :stopped if stop.requested?
+    end
+
+    # Looks begin at even distances, although in a busy process one may take seconds.
+    def rest(begun)
+      [@every - (@clock.now - begun), @every * LEAST_REST, @budget.pause(0)].max
     end
 
     # What failed may work the next time; who would notice that the thread has ended?

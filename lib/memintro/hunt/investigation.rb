@@ -19,11 +19,13 @@ module Memintro
       # Seconds between two of them, as a part of those between looks, and at most.
       PART = 1.0 / 3
       LONGEST = 300
+      # And the part of these that it waits at least, however long a reading took.
+      LEAST_REST = 0.5
       # Memory outside of Ruby's heap is a cause of its own if it grows so many times as fast as what Ruby knows.
       BEYOND_RUBY = 2
       # Part of the growth: a line that has less is not its line.
       LEAST_SHARE = 0.25
-      private_constant :MOST_READINGS, :FIRST_PART, :AGES, :PART, :LONGEST, :BEYOND_RUBY, :LEAST_SHARE
+      private_constant :MOST_READINGS, :FIRST_PART, :AGES, :PART, :LONGEST, :LEAST_REST, :BEYOND_RUBY, :LEAST_SHARE
 
       # What came of it: a finding or none, the figures that it explains with their rises, and those that do not rise.
       Outcome = Struct.new(:finding, :explained, :refuted)
@@ -47,7 +49,7 @@ module Memintro
       # @return [Outcome, nil] nil: it was given up
       def run(suspects, &wait)
         begun = collected
-        @verdict = Verdict.new(suspects, begun)
+        @verdict = Verdict.new(own_of(suspects), begun)
         held = @verdict.suspects
         return Outcome.new(nil, {}, suspects.keys) if held.empty?
 
@@ -75,11 +77,16 @@ module Memintro
 
       def minute = @clock.now / 60.0
 
-      def test(held, begun)
+      def test(held, begun, &wait)
         begin_part(begun)
+        seconds = seconds(held)
+        due = @clock.now
         given_up = (1..MOST_READINGS).find do |number|
           break if @verdict.decided?
-          next true if pass(seconds(held)) { |part| yield part }
+
+          # Even distances: in a busy process a reading may take seconds.
+          due = [due + seconds, @clock.now + (seconds * LEAST_REST)].max
+          next true if pass(due, &wait)
 
           @verdict.add(@watch.read(minute))
           middle if number == FIRST_PART
@@ -92,11 +99,11 @@ module Memintro
       end
 
       # @return [Boolean] whether to give up
-      def pass(seconds)
-        AGES.times do |part|
-          return true if yield(seconds.fdiv(AGES))
+      def pass(due)
+        AGES.downto(1) do |left|
+          return true if yield([due - @clock.now, 0].max.fdiv(left))
 
-          @watch.age if part + 1 < AGES
+          @watch.age if left > 1
         end
         false
       end

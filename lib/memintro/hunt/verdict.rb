@@ -25,7 +25,11 @@ module Memintro
       LEAD = 5
       # Parts of the former pace, and of the growth, that must be left.
       PART = 0.5
-      private_constant :LEAD, :PART
+      # With less work than this part of the former, no less growth is enough: a start slows down as its work does. What
+      # Ruby keeps for each call in code that it compiles grows with that work alone.
+      LEAST_WORK = 0.9
+      LEAST_WORK_OF_CALLS = 0.25
+      private_constant :LEAD, :PART, :LEAST_WORK, :LEAST_WORK_OF_CALLS
 
       # The readings of one figure: its rates from one to the next, and, with less noise, from one to the next but one.
       class Test
@@ -39,13 +43,14 @@ module Memintro
         end
 
         # @return [nil]
-        def add(reading)
-          @fine.add(Test.rate(@last, reading))
+        # @param work [Float] how much of the former work was done since the reading before, at most 1
+        def add(reading, work = 1.0)
+          @fine.add(Test.rate(@last, reading) / work)
           @last = reading
-          @is_odd = !@is_odd
-          return if @is_odd
+          @works << work
+          return if @works.size.odd?
 
-          @coarse.add(Test.rate(@pair, reading))
+          @coarse.add(Test.rate(@pair, reading) * 2 / @works.last(2).sum)
           @pair = reading
           nil
         end
@@ -53,7 +58,7 @@ module Memintro
         # @return [nil]
         def restart_at(reading)
           @last = @pair = reading
-          @is_odd = false
+          @works = []
           nil
         end
 
@@ -76,6 +81,7 @@ module Memintro
         @suspects = suspects.select { |key, rise| left?(key, rise, reading) }
         @first = reading
         @count = 0
+        @works = @suspects.transform_values { [] }
         @tests = @suspects.to_h do |key, rise|
           [key, rise.scale.zero? ? Test.new(rise.slope * PART, of(key, reading)) : nil]
         end
@@ -87,7 +93,11 @@ module Memintro
       # @param reading [Hunt::Watch::Reading]
       # @return [nil]
       def add(reading)
-        @tests.each { |key, test| test&.add(of(key, reading)) }
+        @tests.each do |key, test|
+          work = work(key, reading)
+          @works[key] << work
+          test&.add(of(key, reading), work)
+        end
         @count += 1
         nil
       end
@@ -114,11 +124,21 @@ module Memintro
         @suspects.select do |key, rise|
           test = @tests[key]
           (test.nil? || test.verdict == :above) && left?(key, rise, reading) &&
-            rate(key, @first, reading) >= rise.slope * PART
+            rate(key, @first, reading) >= rise.slope * PART * mean(@works[key])
         end
       end
 
       private
+
+      def mean(works) = works.empty? ? 1.0 : works.sum / works.size
+
+      # Where less work is done, less is enough.
+      def work(key, reading)
+        rise = @suspects[key]
+        return 1.0 unless rise.load && reading.load
+
+        (reading.load / rise.load).clamp(Finding::CALLS.match?(key[1]) ? LEAST_WORK_OF_CALLS : LEAST_WORK, 1.0)
+      end
 
       def left?(key, rise, reading)
         reading.figures.fetch(key, 0) - rise.from >= rise.growth * PART
