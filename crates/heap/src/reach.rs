@@ -3,8 +3,10 @@
 //! Dumps do not list the class among an object's references. So classes that nothing else holds, such as those without
 //! a name, are taken to be held by their objects; all others only by the references that the dump has.
 
-use crate::graph::{Graph, MOST_OBJECTS};
+use crate::graph::{Edge, Graph, MOST_OBJECTS};
+use crate::kinds::Kind;
 use crate::pages::NONE;
+use crate::read::line::Type;
 
 /// One bit for each object.
 #[derive(Clone, Debug)]
@@ -85,9 +87,21 @@ pub fn classes_of_kinds(graph: &Graph) -> Vec<u32> {
     graph.kinds.list.iter().map(|kind| at(kind.class)).collect()
 }
 
+/// Whether the objects of each kind are threads or fibers.
+fn kinds_with_stacks(graph: &Graph) -> Vec<bool> {
+    let sort = |kind: &Kind| graph.kinds.texts.bytes_of(kind.sort);
+    graph
+        .kinds
+        .list
+        .iter()
+        .map(|kind| kind.kind == Type::Data && matches!(sort(kind), b"VM/thread" | b"fiber"))
+        .collect()
+}
+
 /// Goes from the roots over everything but the objects in `without`, and never over the root edges in `cut`: pairs of a
-/// root and an object. Words on machine stacks come last, because some are only left over: what another root leads to is
-/// held by that.
+/// root and an object. What a call in progress has on the stack of its thread or fiber, without a name, comes late, because it
+/// is gone when the call returns. Words on machine stacks come last, because some are only left over: what another root leads
+/// to is held by that.
 pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tree {
     let mut parents = vec![NONE; graph.len()];
     let skipped = |object: u32| without.is_some_and(|bits| bits.has(object));
@@ -114,6 +128,9 @@ pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tre
     let mut seen_kinds = vec![false; classes.len()];
     // Classes of what was reached, with the first of their objects.
     let mut late: Vec<(u32, u32)> = Vec::new();
+    let has_stack = kinds_with_stacks(graph);
+    // What lies on stacks of threads and fibers, with these.
+    let mut on_stacks: Vec<(u32, u32)> = Vec::new();
     let mut next = Vec::new();
     loop {
         while !front.is_empty() {
@@ -122,6 +139,21 @@ pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tre
                 if !seen_kinds[kind] {
                     seen_kinds[kind] = true;
                     late.push((classes[kind], object));
+                }
+                if has_stack[kind] {
+                    let passes = |edge: &Edge| {
+                        has_stack[graph.kind_of[edge.to as usize] as usize] || graph.tells(edge.name)
+                    };
+                    on_stacks.extend(
+                        graph.edges(object).filter(|edge| !passes(edge)).map(|edge| (edge.to, object)),
+                    );
+                    for edge in graph.edges(object).filter(passes) {
+                        if parents[edge.to as usize] == NONE && !skipped(edge.to) {
+                            parents[edge.to as usize] = object;
+                            next.push(edge.to);
+                        }
+                    }
+                    continue;
                 }
                 for &target in graph.targets(object) {
                     if target != NONE && parents[target as usize] == NONE && !skipped(target) {
@@ -137,6 +169,14 @@ pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tre
             if class != NONE && parents[class as usize] == NONE && !skipped(class) {
                 parents[class as usize] = object;
                 front.push(class);
+            }
+        }
+        if front.is_empty() {
+            for (target, object) in on_stacks.drain(..) {
+                if parents[target as usize] == NONE && !skipped(target) {
+                    parents[target as usize] = object;
+                    front.push(target);
+                }
             }
         }
         if front.is_empty() {

@@ -2,7 +2,7 @@
 
 use memintro_heap::dominators::Dominators;
 use memintro_heap::graph::Graph;
-use memintro_heap::reach::{Bits, reach};
+use memintro_heap::reach::{Bits, Holder, reach};
 use memintro_heap::read::Wants;
 use memintro_heap::read::source::Source;
 use proptest::prelude::*;
@@ -102,6 +102,22 @@ fn a_word_on_the_machine_stack_holds_only_what_no_other_root_leads_to() {
     assert_eq!(retained_beside_words(""), [7, 6, 4, 0]);
     assert_eq!(retained_beside_words("\"0x1010\""), [7, 6, 4, 0]);
     assert_eq!(retained_beside_words("\"0x1010\", \"0x1018\""), [7, 6, 4, 8]);
+}
+
+#[test]
+fn what_a_call_has_on_the_stack_of_its_thread_is_held_by_others_even_on_longer_ways() {
+    // The thread at 0x1000 has a word of its stack, 0x1020, and a variable, 0x1028. A chain leads to the first one, too.
+    let text = r#"{"type":"ROOT", "root":"vm", "references":["0x1000", "0x1008"]}
+{"address":"0x1000", "type":"DATA", "struct":"VM/thread", "references":["0x1020", "0x1028", "0x1030"], "edges":["(internal)", "local kept", "(internal)"]}
+{"address":"0x1008", "type":"ARRAY", "references":["0x1010"]}
+{"address":"0x1010", "type":"ARRAY", "references":["0x1020", "0x1028"]}
+{"address":"0x1020", "type":"ARRAY"}
+{"address":"0x1028", "type":"ARRAY"}
+{"address":"0x1030", "type":"ARRAY"}
+"#;
+    let tree = reach(&graph(text.to_string()), None, &[]);
+    let holders = [3, 4, 5].map(|object| tree.holder(object));
+    assert_eq!(holders, [2, 0, 0].map(Holder::Object));
 }
 
 #[test]
