@@ -76,10 +76,11 @@ module Memintro
       end
 
       # @param scale [Integer]
+      # @param fewest [Integer] values
       # @return [Float, nil] units a minute, of the newest values; nil: there are too few
-      def pace(scale = 0)
+      def pace(scale = 0, fewest: WINDOWS.first)
         values = @scales[scale]
-        return unless values && values.size >= WINDOWS.first
+        return unless values && values.size >= fewest
 
         Statistics.slope(values.map { |one| one[0] }, values.map { |one| one[1] })
       end
@@ -135,26 +136,27 @@ module Memintro
         return unless SequentialInterval.new(0, scale.zero? ? LEAD : SLOW_LEAD, rates).verdict == :above
         return if fills_up?(courses)
 
-        slope, margin = pace_of(courses, values.first[0], scale.zero? ? STUDENT : SLOW_STUDENT)
+        slope, margin = pace_of(courses, scale.zero? ? STUDENT : SLOW_STUDENT)
         return if slope <= margin
 
         Rise.new(values.first[0], values.last[0], values.first[1], values.last[1], slope, slope - margin,
                  slope + margin, scale, loads && (loads.sum / loads.size))
       end
 
+      # The work of a start is another one than what comes after it.
+      #
       # @return [Array<Array<Float>>] the steps a minute; if all loads are known, also these, and steps for as much work
       def courses(values)
         rates = values.each_cons(2).map { |before, after| (after[1] - before[1]).fdiv(after[0] - before[0]) }
         loads = values.drop(1).map { |one| one[2] }
-        return [rates] unless loads.all? { |load| load&.positive? }
+        return [rates] unless values.first[0] > @begun && loads.all? { |load| load&.positive? }
 
         [rates, loads, rates.zip(loads).map { |rate, load| rate / load }]
       end
 
-      # With less and less work, steps differ as the work does: those for as much work tell what is chance. The work of
-      # a start is another one.
-      def pace_of((rates, loads, of_work), begun, student)
-        return mean_of(rates, student) unless loads && begun > @begun && slows?(loads)
+      # With less and less work, steps differ as the work does: those for as much work tell what is chance.
+      def pace_of((rates, loads, of_work), student)
+        return mean_of(rates, student) unless loads && slows?(loads)
 
         load = loads.sum / loads.size
         mean_of(of_work, student).map { |figure| figure * load }

@@ -59,7 +59,7 @@ module Memintro
         outcome&.refuted&.concat(suspects.keys - held.keys)
         outcome
       ensure
-        @tracker.end
+        @watch.own { @tracker.end }
       end
 
       private

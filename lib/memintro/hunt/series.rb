@@ -87,7 +87,8 @@ module Memintro
       def early?(rises)
         return false if rises.empty? || rises.keys.any? { |kind, _| kind != :outside }
 
-        known = @growths.sum { |(kind, _), growth| kind == :outside ? 0 : [growth.pace.to_f, 0].max }
+        # Some have come after the first look, and have fewer values.
+        known = @growths.sum { |(kind, _), growth| kind == :outside ? 0 : [growth.pace(fewest: 3).to_f, 0].max }
         known > EARLY * rises.values.first.slope
       end
 

@@ -64,12 +64,13 @@ module Memintro
         @collections = nil
       end
 
-      # Leaves out what memintro takes for itself in the block, besides tables of tracking: its code, for example.
+      # Leaves out what memintro takes for itself in the block, such as its code, and gives back. What its tables are
+      # said to take may be more than what is resident of them, so the difference may be negative.
       # @return [Object] the block's value
       def own
         before = own_memory
         value = yield
-        @own_bytes += [own_memory.to_i - before, 0].max if before
+        @own_bytes += own_memory.to_i - before if before
         value
       end
 
