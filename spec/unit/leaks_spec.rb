@@ -124,7 +124,8 @@ RSpec.describe Memintro::Leaks do
 
     def search(*looks, confirm: true, &matters)
       @asked = 0
-      native = double(allocator_figures: [:jemalloc, []], mode: :full, site_names: [], rubys_sites: [])
+      native = double(allocator_figures: [:jemalloc, []], mode: :full, site_names: [], rubys_sites: [],
+                      untracked_enter: nil, untracked_leave: nil)
       allow(native).to receive(:leaks) { looks.fetch([(@asked += 1), looks.size].min - 1) }
       stub_const("Memintro::Native", native)
       described_class::Reading.take(first_words: false, confirm: confirm, seconds: 60, &matters)

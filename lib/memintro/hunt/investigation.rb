@@ -53,8 +53,11 @@ module Memintro
         held = @verdict.suspects
         return Outcome.new(nil, {}, suspects.keys) if held.empty?
 
-        @inquiry.begin if held.keys.any? { |kind, _| kind == :outside }
+        is_outside = held.keys.any? { |kind, _| kind == :outside }
+        @inquiry.begin if is_outside
         @watch.own { @tracker.begin(followed(held)) }
+        # What beginning takes and gives back there is no growth.
+        @verdict.begin_at(begun = @watch.read(minute)) if is_outside
         outcome = test(held, begun, &wait)
         outcome&.refuted&.concat(suspects.keys - held.keys)
         outcome

@@ -38,6 +38,11 @@ module Memintro
         def initialize(limit, reading)
           @limit = limit
           @fine, @coarse = Array.new(2) { SequentialInterval.new(limit, LEAD, []) }
+          begin_at(reading)
+        end
+
+        # @return [nil]
+        def begin_at(reading)
           @first = reading
           restart_at(reading)
         end
@@ -99,6 +104,15 @@ module Memintro
           test&.add(of(key, reading), work)
         end
         @count += 1
+        nil
+      end
+
+      # Rates count from this reading on.
+      # @param reading [Hunt::Watch::Reading]
+      # @return [nil]
+      def begin_at(reading)
+        @first = reading
+        @tests.each { |key, test| test&.begin_at(of(key, reading)) }
         nil
       end
 
