@@ -26,6 +26,7 @@ mod object_words;
 mod objects;
 mod pages;
 mod process;
+mod reserve;
 mod ruby_api;
 mod sampled_objects;
 mod signals;

@@ -9,6 +9,7 @@ use magnus::rb_sys::protect;
 
 use super::functions::{self, Functions};
 use super::slot::{Slot, T_NONE};
+use crate::copy::own_memory::has_room;
 
 /// Why the walk was not possible.
 pub(crate) enum Trouble {
@@ -20,6 +21,8 @@ pub(crate) enum Trouble {
     Collecting,
     /// Ruby raised, because it had no memory.
     Raised(magnus::Error),
+    /// There is no memory for what the walk finds.
+    NoRoom,
 }
 
 /// One page: its slots are `stride` bytes apart.
@@ -88,6 +91,9 @@ fn pages<F: FnMut(&Functions, Page) -> ControlFlow<()>>(
     // SAFETY: reads a word of the VM.
     if unsafe { (vm.during_gc)() } != 0 {
         return Err(Trouble::Collecting);
+    }
+    if !has_room() {
+        return Err(Trouble::NoRoom);
     }
     let mut ended = false;
     let mut with_vm = Visit {

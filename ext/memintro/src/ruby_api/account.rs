@@ -34,6 +34,7 @@ fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -
             ),
         )
     };
+    errors::need_room(ruby)?;
     let prepared = without_gvl(|| account::prepare(walks_heap && pagemap))?.map_err(refused)?;
     let begun = std::time::Instant::now();
     let pages = if walks_heap { checked(ruby, account::heap_pages())? } else { Vec::new() };

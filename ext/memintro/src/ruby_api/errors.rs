@@ -3,9 +3,25 @@
 use magnus::{Error, ExceptionClass, RModule, Ruby, prelude::*};
 use memintro_abi::Status;
 
+use crate::copy::own_memory::has_room;
+
 /// An error of the class `Memintro::<name>`; a `RuntimeError` if the Ruby side was not loaded.
 pub(crate) fn error(ruby: &Ruby, name: &str, message: impl Into<String>) -> Error {
     Error::new(class(ruby, name), message.into())
+}
+
+/// `NoMemoryError`, unless the process may take some more memory: see [`has_room`].
+pub(crate) fn need_room(ruby: &Ruby) -> Result<(), Error> {
+    if has_room() { Ok(()) } else { Err(no_room(ruby)) }
+}
+
+/// The error where [`has_room`] is false.
+pub(crate) fn no_room(ruby: &Ruby) -> Error {
+    Error::new(
+        ruby.exception_no_mem_error(),
+        "memintro needs 4 MiB of memory for this, which the system or a limit (ulimit -v, ulimit -d) refuses; raise \
+         the limit",
+    )
 }
 
 /// The error for a status of the hook that is not a success.

@@ -27,5 +27,6 @@ pub(super) fn checked<T>(ruby: &Ruby, result: Result<T, Trouble>) -> Result<T, E
             "the heap cannot be read while the garbage collector runs; try again later",
         ),
         Trouble::Raised(error) => error,
+        Trouble::NoRoom => errors::no_room(ruby),
     })
 }

@@ -56,6 +56,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 
 /// The hook, connected to this VM; `Memintro::UnsupportedError` if there is none.
 pub(super) fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
+    errors::need_room(ruby)?;
     let api = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
     if !VM_IS_LENT.swap(true, Ordering::AcqRel) {
         // Each part needs code of its own, once.
@@ -225,6 +226,7 @@ pub(super) fn visit<T: Copy>(
     ruby: &Ruby,
     run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>) -> Status,
 ) -> Result<Vec<T>, Error> {
+    errors::need_room(ruby)?;
     let mut records: Vec<T> = Vec::new();
     check(ruby, visit_each(run, |record| records.push(*record)))?;
     Ok(records)
@@ -262,6 +264,7 @@ fn site_records(ruby: &Ruby) -> Result<Vec<SiteRecord>, Error> {
 
 /// The same, one by one, while no figure changes.
 pub(super) fn visit_sites(ruby: &Ruby, each: impl FnMut(&SiteRecord)) -> Result<(), Error> {
+    errors::need_room(ruby)?;
     let Some(api) = contents::settled() else { return Ok(()) };
     // SAFETY: the callback fits the record, the context outlives the visit.
     check(ruby, visit_each(|context, call| unsafe { (api.sites)(context, call) }, each))

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
 use memintro_abi::{PatchEntry, SlotState, Status};
 
-use super::names;
+use super::{errors, names};
 use crate::hook_link;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -22,6 +22,7 @@ struct Patch {
 }
 
 fn patches(ruby: &Ruby) -> Result<RArray, Error> {
+    errors::need_room(ruby)?;
     unsafe extern "C" fn push(context: *mut c_void, entry: *const PatchEntry) {
         // SAFETY: the context is the vector below; the entry and its texts are valid during the visit.
         unsafe {

@@ -13,6 +13,7 @@ use memintro_analysis::figures::{self, Reader};
 
 use crate::callers::Callers;
 
+use super::errors;
 use super::native::{Paths, site_row, visit_sites};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -36,6 +37,7 @@ pub(super) struct Greatest {
 impl Greatest {
     /// From the present sites; if there is a limit, greatest first.
     pub(super) fn collect(ruby: &Ruby, figure: Reader, most: usize) -> Result<Self, Error> {
+        errors::need_room(ruby)?;
         // No figure changes while records are visited, so there should be room already.
         let kept = Vec::with_capacity(most.clamp(64, 4096));
         let ranks = BinaryHeap::with_capacity(if most < usize::MAX { kept.capacity() } else { 0 });
