@@ -110,7 +110,7 @@ RSpec.describe "What memintro loads late" do
       puts JSON.generate([started - sources[0], $LOADED_FEATURES - loaded - sources.sum([]), sources.sum([]) - $LOADED_FEATURES,
                           again, sources.map(&:size)])
     RUBY
-    expect(found.json).to eq([[], [], [], [[], []], [3, 5]])
+    expect(found.json).to eq([[], [], [], [[], []], [3, 7]])
     expect(found.stderr).to eq("")
   end
 

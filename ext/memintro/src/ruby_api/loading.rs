@@ -10,9 +10,17 @@ use super::without_gvl::without_gvl;
 
 // In `lib/memintro`, each behind those that it requires. A spec compares the lists with what is loaded.
 const OF_START: [&str; 3] = ["support/defaults", "malloc/tracking", "runtime/configured"];
-const OF_TOTALS: [&str; 5] =
-    ["support/units", "support/untracked_text", "support/estimates", "support/value_object", "malloc/totals"];
-const OF_HEAP: [&str; 15] = [
+const OF_TOTALS: [&str; 7] = [
+    "support/units",
+    "support/untracked_text",
+    "support/estimates",
+    "support/value_object",
+    "support/figure_lists",
+    "support/figures",
+    "malloc/totals",
+];
+const OF_HEAP: [&str; 16] = [
+    "support/advice",
     "support/arguments",
     "support/names",
     "support/json_text",
