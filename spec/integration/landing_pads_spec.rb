@@ -35,8 +35,9 @@ RSpec.describe "cleanup tables of the hook" do
   end
   # What takes something that must be given back, with pages of stack that it has made sure of.
   let(:outside_malloc) do
-    %w[hook_api::blocks hook_api::each_object hook_api::each_site hook_api::each_stack hook_api::mark hook_api::patches
-       hook_api::refresh hook_api::sites hook_api::start hook_api::stop in_band::leave init::constructor
+    %w[exit::on_fatal_signal hook_api::blocks hook_api::dump_to hook_api::each_object hook_api::each_site
+       hook_api::each_stack hook_api::mark hook_api::patches hook_api::refresh hook_api::sample_objects hook_api::sites
+       hook_api::start hook_api::stop hook_api::track_objects in_band::leave init::constructor init::destructor
        intercept::look_for_new_modules intercept::observe_dlopen other_process::visit
        start::start::{closure}].map { |name| "memintro_hook::#{name}" }
   end

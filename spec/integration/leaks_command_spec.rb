@@ -77,7 +77,8 @@ RSpec.describe "memintro leaks", :listening do
       sleep
     RUBY
     told = leaks(program.pid, "--track", "2").must_succeed.stdout.lines
-    expect(told.first).to match(/\A[\d,]+ blocks of \d+ bytes .*, from -e:2, where Ruby itself asked for them, and no C/)
+    asked = /\A[\d,]+ blocks of \d+ bytes .*, from -e:2, where Ruby itself asked for them, and no C/
+    expect(told.first).to match(asked)
     expect(told.first(6)).to include(/\AA method of Ruby that this line calls loses them/)
   end
 

@@ -41,7 +41,7 @@ RSpec.describe "Processes of a native program under the hook", :race do
   def read_dump(path)
     bytes = File.binread(path)
     magic, version, pid, _time, signal, status, sites = bytes.unpack("a8LLQLlQ")
-    allocated, freed, allocations, frees = bytes.byteslice(80, 32).unpack("Q4")
+    allocated, freed, allocations, frees = bytes.byteslice(80, 96).unpack("Qx16" * 4)
     { magic: magic, version: version, pid: pid, signal: signal, status: status, sites: sites,
       blocks: allocations - frees, live_bytes: allocated - freed, mode: File.stat(path).mode & 0o777 }
   end
@@ -58,7 +58,7 @@ RSpec.describe "Processes of a native program under the hook", :race do
     leave("now") do |result, dump, files|
       expect(result.must_succeed.stdout).to eq "0\n"
       expect(files).to eq ["dump"]
-      expect(dump).to include(magic: "MEMINTR\x01".b, version: 14, signal: 0, status: -(2**31), mode: 0o600)
+      expect(dump).to include(magic: "MEMINTR\x01".b, version: 15_034, signal: 0, status: -(2**31), mode: 0o600)
       expect(dump[:live_bytes]).to be_between(60_000, 60_000 + 200_000)
     end
   end

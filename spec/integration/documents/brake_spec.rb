@@ -39,7 +39,8 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
   }.freeze
   # What cannot be known says so: a test does not pass, and no holders are named.
   REFUSES = { 'require "memintro/rspec"' => /so memory is not measured \(Memintro::DisabledError\)/,
-              "holders(Object, older_than_gcs: 2)" => /objects are not tracked, so their lines and ages are unknown/ }.freeze
+              "holders(Object, older_than_gcs: 2)" =>
+                /objects are not tracked, so their lines and ages are unknown/ }.freeze
   # What reads a log goes on, and may write a picture.
   PICTURE = "memory.svg"
 
