@@ -29,6 +29,7 @@ RSpec.describe "reports of memintro run" do
       file = "#{mode}.#{format}"
       result = run("--mode", mode, "--format", format, "--report", "/#{file}", code: code)
       expect(result.status.exitstatus).to eq(3)
+      expect(files).to include(file), result.stderr
       [File.binread(path(file)), result.stderr]
     end
     expect(made.map { |bytes, _| bytes[0, 8] }).to eq(["memintro", "memintro", "{\"versio", "MEMINTR\x01".b])
