@@ -25,12 +25,16 @@ module Memintro
       # Ruby itself asks for methods such as `to_ary`, which there are not.
       # @api private
       def respond_to_missing?(name, all = false)
-        (!name.start_with?("to_") && Rest.load && respond_to?(name, all)) || super
+        return super if name.start_with?("to_")
+
+        # Another thread may have loaded it since this one looked for the method.
+        Rest.load
+        singleton_class.public_method_defined?(name) || (all && singleton_class.private_method_defined?(name)) || super
       end
 
       # @api private
       def const_missing(name)
-        Rest.load ? const_get(name) : super
+        Rest.load || const_defined?(name, false) ? const_get(name) : super
       end
     end
 

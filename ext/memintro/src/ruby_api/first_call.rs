@@ -12,17 +12,19 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_module("FirstCall")?.define_private_method("method_missing", method!(method_missing, -1))
 }
 
-/// Loads all, and calls the method again, with the same arguments and block. If that has been done already, there is none.
+/// Loads all, and calls the method again, with the same arguments and block. If all has been loaded already, it calls what is
+/// there now: another thread may have loaded it since this call looked for the method.
 fn method_missing(memintro: Value, arguments: &[Value]) -> Result<Value, Error> {
     // SAFETY: asks about the frame of this method, of which we have the GVL.
     let has_keywords = unsafe { rb_keyword_given_p() };
     let rest: RModule = RModule::try_convert(memintro)?.const_get("Rest")?;
     let is_loaded: bool = rest.funcall("load", ())?;
+    let is_there = |name: Symbol| is_loaded || memintro.respond_to(name, false).unwrap_or(false);
     // A `Value` is a `VALUE`.
     let given = arguments.as_ptr().cast();
     let count = |arguments: &[Value]| arguments.len() as c_int;
     let result = match arguments.split_first() {
-        Some((name, others)) if is_loaded && Symbol::from_value(*name).is_some() => protect(|| {
+        Some((name, others)) if Symbol::from_value(*name).is_some_and(is_there) => protect(|| {
             // SAFETY: the name is a Symbol, the arguments are as many, and errors are caught.
             unsafe {
                 let name = rb_sym2id(name.as_raw());
