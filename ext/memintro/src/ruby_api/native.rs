@@ -56,7 +56,6 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 
 /// The hook, connected to this VM; `Memintro::UnsupportedError` if there is none.
 pub(super) fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
-    errors::need_room(ruby)?;
     let api = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
     if !VM_IS_LENT.swap(true, Ordering::AcqRel) {
         // Each part needs code of its own, once.
