@@ -66,6 +66,9 @@ struct Visit<F> {
 
 /// Passes each page to `visit`, which may neither allocate in Ruby nor panic.
 pub(super) fn each_page<F: FnMut(&Functions, Page)>(mut visit: F) -> Result<(), Trouble> {
+    if !has_room() {
+        return Err(Trouble::NoRoom);
+    }
     pages(false, |vm, page| {
         visit(vm, page);
         ControlFlow::Continue(())
@@ -91,9 +94,6 @@ fn pages<F: FnMut(&Functions, Page) -> ControlFlow<()>>(
     // SAFETY: reads a word of the VM.
     if unsafe { (vm.during_gc)() } != 0 {
         return Err(Trouble::Collecting);
-    }
-    if !has_room() {
-        return Err(Trouble::NoRoom);
     }
     let mut ended = false;
     let mut with_vm = Visit {

@@ -50,7 +50,6 @@ impl HeapAsking {
         ractors: bool,
         needs_births: bool,
     ) -> Result<(), Error> {
-        errors::need_room(ruby)?;
         let arguments = (0..arguments.len())
             .map(|index| {
                 let text: RString = arguments.entry(index as isize)?;
