@@ -116,12 +116,12 @@ module Matrix
     # Makes programs run compiled, if this Ruby has a compiler.
     def compiling = home.entry.yjit? ? { "RUBY_YJIT_ENABLE" => "1" } : {}
 
-    # What only ran out of time is run once more, and if that passes, it is named and has not failed (FailedOnce).
+    # What failed is run once more, and if that passes, it is named and has not failed (FailedOnce).
     def run_suite(suite)
       name = "#{suite.name.tr(' ', '-')}-#{suite.allocator}"
       first = outcome(suite, name, rspec(suite, name, *suite.arguments))
       failed = failed_examples(name)
-      return first if first.failed.zero? || failed.size < first.failed || failed.any? { |example| !late?(example) }
+      return first if first.failed.zero? || failed.size < first.failed || failed.any? { |example| race?(example) }
 
       options = suite.arguments.reject { |argument| argument.start_with?("spec/") }
       ids = failed.map { |example| example.fetch("id") }
@@ -132,13 +132,10 @@ module Matrix
       passed_again(first, failed)
     end
 
-    # Whether it ran out of time, and is not about races.
-    def late?(example)
-      FailedOnce.out_of_time?(example) && !FailedOnce.race?(File.join(@checkout, example.fetch("file_path")))
-    end
+    def race?(example) = FailedOnce.race?(File.join(@checkout, example.fetch("file_path")))
 
     def passed_again(first, failed)
-      once = failed.map { |example| "out of time once, passed when run again: #{example['full_description']}" }
+      once = failed.map { |example| "failed once, passed when run again: #{example['full_description']}" }
       notes = first.notes.grep_v(/\A(see|failed:) /) + once
       Outcome.new(**first.to_h, passed: first.passed + failed.size, failed: 0, notes: notes)
     end

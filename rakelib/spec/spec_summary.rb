@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What came of a run of specs, as text: what was left out, what ran out of time and passed when it ran again, and what
+# What came of a run of specs, as text: what was left out, what failed once and passed when it ran again, and what
 # has failed.
 class SpecSummary
   # Lines of a failure's text that are shown again; the whole text stands where its process ended.
@@ -27,7 +27,7 @@ class SpecSummary
   # @return [String]
   def to_s
     [list("Left out:", left_out),
-     list("Ran out of time beside others, passed when run again by themselves:", once),
+     list("Failed beside others, passed when run again by themselves:", once),
      list("Failed:", (failed_examples.map { |example| named(example) } + broken_processes))].join
   end
 
@@ -35,7 +35,7 @@ class SpecSummary
   def closing_line
     again = examples_once.size + processes_once.size
     "#{@processes.sum { |process| process.examples.size }} examples, #{failed_examples.size} failures, " \
-      "#{pending.size} pending" + (again.positive? ? ", #{again} ran out of time and passed when run again" : "")
+      "#{pending.size} pending" + (again.positive? ? ", #{again} failed once and passed when run again" : "")
   end
 
   private
