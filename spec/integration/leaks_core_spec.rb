@@ -168,7 +168,10 @@ RSpec.describe "memintro leaks --core", :native_programs do
     found = json(core_of(<<~RUBY, requires: %w[fiddle]))
       library = Fiddle.dlopen(#{library.dump})
       keep = Fiddle::Function.new(library["register_holder_on_stack"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOID)
+      pages = -> { File.read("/proc/self/statm").to_i }
+      before = pages.call
       keep.call(60_000_000)
+      sleep 0.01 until pages.call > before + 60_000_000 / 4096
       sleep 0.2
     RUBY
     held = found[:groups].find { |group| group[:verdict] == "anchored" }
