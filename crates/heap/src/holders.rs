@@ -5,7 +5,7 @@ use crate::answer::{Answer, commas, counted, human, of_human, percent};
 use crate::graph::Graph;
 use crate::intern::Map;
 use crate::keys::{Keys, NO_KEY};
-use crate::lasting::{is_always_there, is_of_vm};
+use crate::lasting::Lasting;
 use crate::lists::sampled;
 use crate::options::Options;
 use crate::reach::Bits;
@@ -52,9 +52,10 @@ impl Groups {
         }
         let groups_of = |list| Groups { list, all, unreachable, by_objects };
         let rank = |count: &Count| groups_of(Vec::new()).rank(count);
-        let is_vms = |object| match is_class(graph, object) {
-            true => is_of_vm(graph, keys.tree(), object),
-            false => is_always_there(graph, keys.tree(), object),
+        let mut lasting = Lasting::new(graph, keys.tree());
+        let mut is_vms = |object| match is_class(graph, object) {
+            true => lasting.is_of_vm(object),
+            false => lasting.is_always_there(object),
         };
         let mut list: Vec<_> =
             groups.into_iter().map(|(key, (count, first))| (key, count, is_vms(first))).collect();

@@ -3,9 +3,9 @@
 
 use crate::answer::{commas, human, percent};
 use crate::dominators::Dominators;
-use crate::graph::Graph;
+use crate::graph::{Edge, Graph};
 use crate::intern::Map;
-use crate::reach::{Holder, Tree};
+use crate::reach::{Bits, Holder, Tree};
 use crate::read::line::Type;
 use crate::steps::{class_of, short};
 use crate::tally::Count;
@@ -20,19 +20,6 @@ const THREAD: &[u8] = b"VM/thread";
 const FIBER: &[u8] = b"fiber";
 const RACTOR: &[u8] = b"ractor";
 
-/// Whether an object is there in every program, as long as that runs: a class or module, code, a thread that lives, or what
-/// the VM itself holds without a name.
-pub(crate) fn is_always_there(graph: &Graph, tree: &Tree, object: u32) -> bool {
-    match (sort(graph, object), tree.holder(object)) {
-        (THREAD | FIBER | RACTOR, Holder::Root(_)) => true,
-        (THREAD, Holder::Object(holder)) => sort(graph, holder) == RACTOR,
-        (FIBER, Holder::Object(holder)) => {
-            sort(graph, holder) == THREAD && is_always_there(graph, tree, holder)
-        }
-        _ => !may_be_large(graph, object) || is_of_vm(graph, tree, object),
-    }
-}
-
 /// Whether it may be the answer, as far as its type tells.
 pub(crate) fn may_be_large(graph: &Graph, object: u32) -> bool {
     match graph.type_of(object) {
@@ -42,25 +29,80 @@ pub(crate) fn may_be_large(graph: &Graph, object: u32) -> bool {
     }
 }
 
-/// Whether a root holds the object without a name, or by one that every program has; or only lists and texts
-/// of the VM that such a root holds.
-pub(crate) fn is_of_vm(graph: &Graph, tree: &Tree, object: u32) -> bool {
-    let mut here = object;
-    loop {
-        match tree.holder(here) {
-            Holder::Root(root) => return is_nameless(graph, root, here),
-            Holder::Object(holder) if is_hidden(graph, here) && is_hidden(graph, holder) => here = holder,
-            _ => return false,
-        }
-    }
+/// What every program has. Each object is walked over once, however many lead to it.
+pub(crate) struct Lasting<'a> {
+    graph: &'a Graph,
+    tree: &'a Tree,
+    /// Objects of which it is known whether they are the VM's, and those that are.
+    known: Bits,
+    vms: Bits,
+    way: Vec<u32>,
 }
 
-fn is_nameless(graph: &Graph, root: usize, object: u32) -> bool {
-    match graph.edge_names.bytes_of(graph.roots[root].name) {
-        b"machine_context" | b"finalizers" => false,
-        _ => graph.most_telling(graph.root_edges(root).filter(|edge| edge.to == object)).is_none_or(|edge| {
-            !graph.tells(edge.name) || LISTS.contains(&graph.edge_names.bytes_of(edge.name))
-        }),
+impl<'a> Lasting<'a> {
+    pub(crate) fn new(graph: &'a Graph, tree: &'a Tree) -> Lasting<'a> {
+        let none = || Bits::none(graph.len());
+        let (mut known, mut vms, mut named) = (none(), none(), none());
+        for root in 0..graph.roots.len() {
+            let has_names = matches!(
+                graph.edge_names.bytes_of(graph.roots[root].name),
+                b"machine_context" | b"finalizers"
+            );
+            for Edge { to, name, .. } in graph.root_edges(root) {
+                if tree.holder(to) != Holder::Root(root) {
+                    continue;
+                }
+                if !known.has(to) {
+                    known.add(to);
+                    vms.add(to);
+                }
+                // The first name that tells something counts.
+                if has_names || (graph.tells(name) && !named.has(to)) {
+                    named.add(to);
+                    if has_names || !LISTS.contains(&graph.edge_names.bytes_of(name)) {
+                        vms.remove(to);
+                    }
+                }
+            }
+        }
+        Lasting { graph, tree, known, vms, way: Vec::new() }
+    }
+
+    /// Whether an object is there in every program, as long as that runs: a class or module, code, a thread that lives, or
+    /// what the VM itself holds without a name.
+    pub(crate) fn is_always_there(&mut self, object: u32) -> bool {
+        let graph = self.graph;
+        match (sort(graph, object), self.tree.holder(object)) {
+            (THREAD | FIBER | RACTOR, Holder::Root(_)) => true,
+            (THREAD, Holder::Object(holder)) => sort(graph, holder) == RACTOR,
+            (FIBER, Holder::Object(holder)) => sort(graph, holder) == THREAD && self.is_always_there(holder),
+            _ => !may_be_large(graph, object) || self.is_of_vm(object),
+        }
+    }
+
+    /// Whether a root holds the object without a name, or by one that every program has; or only lists and texts
+    /// of the VM that such a root holds.
+    pub(crate) fn is_of_vm(&mut self, object: u32) -> bool {
+        let mut here = object;
+        let is_vms = loop {
+            if self.known.has(here) {
+                break self.vms.has(here);
+            }
+            self.way.push(here);
+            match self.tree.holder(here) {
+                Holder::Object(holder) if is_hidden(self.graph, here) && is_hidden(self.graph, holder) => {
+                    here = holder;
+                }
+                _ => break false,
+            }
+        };
+        for walked in self.way.drain(..) {
+            self.known.add(walked);
+            if is_vms {
+                self.vms.add(walked);
+            }
+        }
+        is_vms
     }
 }
 

@@ -5,7 +5,7 @@ use crate::dominators::Dominators;
 use crate::graph::{About, Graph};
 use crate::intern::Map;
 use crate::kinds::NO_GENERATION;
-use crate::lasting::{self, is_always_there};
+use crate::lasting::{self, Lasting};
 use crate::options::Options;
 use crate::steps::{object_json, own_name, short};
 use crate::tally::{Count, Tally};
@@ -154,12 +154,13 @@ pub fn top(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     let ways = Ways::of(graph);
     let tree = if own { None } else { Some(Dominators::of(graph)) };
     let graph = &*graph;
+    let mut lasting = Lasting::new(graph, ways.tree());
     // Bytes, the object, and its number in the tree.
     let mut list: Vec<(u64, u32, u32)> = match &tree {
         None => (0..graph.len() as u32).map(|object| (graph.size(object), object, 0)).collect(),
         Some(tree) => (1..tree.len())
             .map(|number| (tree.retained[number], tree.order[number], number as u32))
-            .filter(|(_, object, _)| options.all || !is_always_there(graph, ways.tree(), *object))
+            .filter(|(_, object, _)| options.all || !lasting.is_always_there(*object))
             .collect(),
     };
     let most = options.top.min(list.len());

@@ -2,7 +2,7 @@
 
 use memintro_heap::command;
 use memintro_heap::graph::Graph;
-use memintro_heap::lists::{generations, histo};
+use memintro_heap::lists::{generations, histo, top};
 use memintro_heap::options::Options;
 use memintro_heap::read::Wants;
 use memintro_heap::read::source::Source;
@@ -136,6 +136,44 @@ fn lines_that_are_all_the_same_take_no_longer_than_others() {
             assert!(graph.len() <= 1, "{name}");
             assert!(begun.elapsed().as_secs() < 20, "{name}, {line:?}: {:?}", begun.elapsed());
         }
+    }
+}
+
+/// A dump of an object of class 0x10, which a named root holds, and of lists of the VM: of those that the root `vm` holds
+/// with no name each is the head of a chain.
+fn hidden_lists(heads: u64, length: u64) -> String {
+    let address = |head: u64, at: u64| 0x1000 + 8 * (head * length + at);
+    let held: Vec<String> = (0..heads).map(|head| format!("\"{:#x}\"", address(head, 0))).collect();
+    let mut text = format!(
+        "{{\"type\":\"ROOT\", \"root\":\"vm\", \"references\":[{}]}}\n\
+         {{\"type\":\"ROOT\", \"root\":\"global_tbl\", \"references\":[\"0x20\"], \"edges\":[\"$cache\"]}}\n\
+         {{\"address\":\"0x10\", \"type\":\"CLASS\", \"name\":\"Cache\", \"memsize\":8}}\n\
+         {{\"address\":\"0x20\", \"type\":\"OBJECT\", \"class\":\"0x10\", \"memsize\":40}}\n",
+        held.join(", ")
+    );
+    for head in 0..heads {
+        for at in 0..length {
+            let next =
+                if at + 1 < length { format!("\"{:#x}\"", address(head, at + 1)) } else { String::new() };
+            let own = address(head, at);
+            text += &format!(
+                "{{\"address\":\"{own:#x}\", \"type\":\"ARRAY\", \"references\":[{next}], \"memsize\":40}}\n"
+            );
+        }
+    }
+    text
+}
+
+#[test]
+fn lists_of_the_vm_are_passed_over_however_long_or_many_they_are() {
+    for (heads, length) in [(1, 300_000), (300_000, 1), (500, 600)] {
+        let wants = Wants { references: true, edges: true, ..Wants::default() };
+        let mut graph = Graph::load(source(hidden_lists(heads, length).as_bytes()), wants, None);
+        let said = top(&mut graph, &Options { top: 5, ..Options::default() }).unwrap();
+        assert!(said.sentence.starts_with("$cache (Cache) retains 48 bytes"), "{}", said.sentence);
+        assert!(!said.lines.contains("hidden"), "{}", said.lines);
+        let all = top(&mut graph, &Options { top: 5, all: true, ..Options::default() }).unwrap();
+        assert!(all.lines.contains("(hidden T_ARRAY)"), "{}", all.lines);
     }
 }
 

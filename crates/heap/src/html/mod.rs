@@ -6,7 +6,7 @@ use crate::answer::{Answer, commas, counted, human};
 use crate::dominators::Dominators;
 use crate::graph::Graph;
 use crate::intern::{harmless, shown};
-use crate::lasting::{self, is_always_there};
+use crate::lasting::{self, Lasting};
 use crate::lists::retained_by_class;
 use crate::options::Options;
 use crate::output;
@@ -53,7 +53,8 @@ pub fn write(graph: &mut Graph, options: &Options, file: &str) -> Result<Answer,
     }
     let chosen = most_retaining(&tree);
     // The page has all; the sentence tells of the largest that is not always there.
-    let is_other = |number: &&u32| !is_always_there(graph, ways.tree(), tree.order[**number as usize]);
+    let mut lasting = Lasting::new(graph, ways.tree());
+    let is_other = |number: &&u32| !lasting.is_always_there(tree.order[**number as usize]);
     let first = chosen.iter().skip(1).find(is_other).or(chosen.get(1)).copied().unwrap_or(0);
     let sentence = lasting::sentence(graph, &ways, &tree, first, total);
     let data = data(graph, &tree, ways, &chosen, (&sentence, file, total));
