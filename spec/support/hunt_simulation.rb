@@ -4,13 +4,13 @@
 module HuntSimulation
   # Time passes when somebody waits. A look takes as much processor time as it is told.
   class FastClock
-    attr_accessor :now, :cpu
+    attr_accessor :now, :cpu, :children_cpu
     attr_reader :waits
 
     def initialize
       @now = 1_000_000.0
       @begun = @now
-      @cpu = 0.0
+      @cpu = @children_cpu = 0.0
       @waits = []
     end
 
@@ -181,11 +181,11 @@ module HuntSimulation
   end
 
   # @return [Array(Memintro::Hunt, Server, FastClock)] after so many simulated minutes
-  def simulate(minutes, seed: 1, every: 60, **options)
+  def simulate(minutes, seed: 1, every: 60, logger: File.open(File::NULL, "w"), on_finding: nil, **options)
     clock = FastClock.new
     server = Server.new(clock, seed, **options)
     yield server
-    hunt = Memintro::Hunt.new(every: every, logger: File.open(File::NULL, "w"), clock: clock, watch: server,
+    hunt = Memintro::Hunt.new(every: every, logger: logger, on_finding: on_finding, clock: clock, watch: server,
                               tracker: NoTracker.new, inquiry: NoInquiry.new)
     stop = Until.new(clock, minutes)
     loop do

@@ -27,7 +27,7 @@ RSpec.describe Memintro::Hunt do
     end
   end
 
-  def minutes_until(finding) = (finding.found_at - Time.at(1_800_000_000)) / 60
+  def minutes_until(finding, event = :found_at) = (finding[event] - Time.at(1_800_000_000)) / 60
 
   def findings(minutes, **options, &block)
     described_class.kept = [].freeze
@@ -86,24 +86,57 @@ RSpec.describe Memintro::Hunt do
       end
     end
 
-    it "finds a leak that slows down as the work does, and takes a start that does so for no growth" do
+    it "finds a leak that slows down as the work does, and is sure of it when it has grown as much again" do
       found = (1..10).map do |seed|
-        findings(30, seed: seed) do |server|
+        findings(240, seed: seed) do |server|
           noise = server.noise(0.2 * mib)
           server.load { |at| 2_000_000 / Math.sqrt(at + 0.2) }
           server.figure(:class, "Leak") { |at| (14 * mib * Math.sqrt(at)) + noise.call }
         end
       end
-      expect(found.map { |all| all.map(&:what) }).to all(eq(["Leak"]))
-      expect(found.count { |all| minutes_until(all.first) <= 10 }).to be >= 9
+      expect(found.map { |all| all.map { |one| [one.what, one.slows_down, one.ended_at] } })
+        .to all(eq([["Leak", true, nil]]))
+      found.flatten!
+      expect(found.map { |one| minutes_until(one) }).to all(be <= 10)
+      expect(found.map { |one| minutes_until(one, :confirmed_at) }).to all(be_between(18, 25))
+      expect(found.first.certainty).to match(/\AIt was confirmed at 2027-01-15 \S+: it had grown as much again\.\z/)
+    end
 
-      started = [2, 5].flat_map do |slow|
-        findings(300) do |server|
+    it "is not sure of a start that slows down as the work does, tells nobody, and sees its end" do
+      [2, 5, 7, 10].each do |slow|
+        log = StringIO.new
+        all = findings(300, logger: log) do |server|
+          noise = server.noise(0.1 * mib)
           server.load { |at| 100_000 + (2_000_000 * Math.exp(-at / slow)) }
-          server.figure(:class, "Rails") { |at| 60 * mib * (1 - Math.exp(-at / slow)) }
+          server.figure(:class, "Rails") { |at| (60 * mib * (1 - Math.exp(-at / slow.to_f))) + noise.call }
         end
+        expect(all.map { |one| [one.slows_down, one.confirmed_at] }.uniq - [[true, nil]]).to eq([])
+        expect(all.map(&:ended_at)).to all(be)
+        expect(log.string).to eq("")
+        expect(all.map(&:certainty)).to all(match(/\ANot confirmed\. It has ended at 2027-01-15 \S+\.\z/))
       end
-      expect(started).to be_empty
+    end
+
+    it "says of growth that does not slow down when to look again, and is sure of what has grown as much again" do
+      log = StringIO.new
+      told = []
+      hunt, = simulate(12, logger: log, on_finding: ->(one) { told << one }) { |server| leak(server, 1) }
+      finding = hunt.findings.first
+      expect(finding.certainty)
+        .to match(/\ANot confirmed yet: it has grown for \d\.\d minutes and has not slowed down\. A cache that fills /)
+      expect(finding.look_again_at - finding.found_at).to be_within(60).of(1.5 * (finding.found_at - finding.since))
+      expect(told.map(&:what)).to eq(["Leak"])
+
+      sure = findings(40, logger: log, on_finding: ->(one) { told << one }) { |server| leak(server, 1) }.first
+      expect(minutes_until(sure, :confirmed_at)).to be_between(12, 18)
+      # It is told of once.
+      expect([told.size, log.string.lines.size]).to eq([2, 2])
+
+      full = findings(120) do |server|
+        server.figure(:class, "Lru") { |at| 12 * mib * ((at - 20.3) / 10).clamp(0, 1) }
+      end
+      expect(full.map { |one| [one.slows_down, one.confirmed_at] }).to eq([[false, nil]])
+      expect(full.first.ended_at).to be
     end
 
     it "finds a leak that begins after ten hours, within fifteen minutes of its beginning" do
@@ -197,15 +230,39 @@ RSpec.describe Memintro::Hunt do
       expect(seconds.drop_while { |one| one == 60 }.take(3)).to eq([10, 30, 20])
     end
 
+    it "looks at the time that a finding names, whatever has to be paid back, and names a later one" do
+      hunt, _, clock = simulate(9) do |server|
+        server.figure(:class, "Leak") { |at| 12 * mib * (at / 10).clamp(0, 1) }
+      end
+      budget = hunt.instance_variable_get(:@budget)
+      budget.instance_variable_set(:@spent, 20.0)
+      finding = hunt.findings.first
+      expect(hunt.pause).to be_within(1e-3).of(finding.look_again_at - clock.time)
+      clock.now += hunt.pause
+      hunt.look(HuntSimulation::Until.new(clock, 10_000))
+      later = hunt.findings.first
+      expect(later.look_again_at - clock.time).to be_within(1).of(clock.time - finding.found_at)
+      expect([later.confirmed_at, hunt.pause]).to match([nil, be_within(1e-3).of(later.look_again_at - clock.time)])
+      # It investigates nothing before it has paid.
+      expect(hunt.investigations).to eq(1)
+    end
+
     it "pays an investigation back before it looks again" do
       clock = HuntSimulation::FastClock.new
       budget = described_class::Budget.new(clock)
       clock.now += 600
       budget.charge { clock.cpu += 0.5 }
       expect(budget.pause(60)).to eq(60)
-      budget.charge { budget.charge_copy { clock.now += 3 } }
+      # Of the first copy no more is known than how long it was waited for; of the last one, more than that.
+      budget.charge { budget.charge_copy { clock.now += 2 } }
+      [[1, 0.25], [0.75, 9]].each do |seconds, cpu|
+        budget.charge_copy do
+          clock.now += seconds
+          clock.children_cpu += cpu
+        end
+      end
       expect(budget.spent).to be_within(1e-9).of(3.5)
-      expect(budget.pause(60)).to be_within(1e-6).of(1_750 - 603)
+      expect(budget.pause(60)).to be_within(1e-6).of(1_750 - 603.75)
     end
   end
 

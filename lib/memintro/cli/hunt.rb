@@ -123,8 +123,7 @@ module Memintro
       end
 
       def lines(finding)
-        lines = [finding["sentence"], finding["advice"]]
-        lines << "It has ended at #{finding['ended_at']}." if finding["ended_at"]
+        lines = finding.values_at("sentence", "certainty", "advice")
         lines << "stack: #{finding['stack'].join(' ← ')}" if finding["stack"].size > 1
         lines.concat(finding["holders"].map { |way| "held: #{way}" })
         lines << "with it: #{finding['also'].join(', ')}" unless finding["also"].empty?

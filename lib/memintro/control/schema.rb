@@ -159,10 +159,11 @@ module Memintro
                  "alike?" => FLAG }.freeze
       HELD_PATH = { "objects" => COUNT, "bytes?" => COUNT, "holders" => [HOLDER, 1 << 20].freeze, "root" => PATH,
                     "root_edge?" => PATH, "shortened?" => FLAG, "left_out?" => COUNT }.freeze
-      FINDING = { "sentence" => PATH, "advice" => PATH, "what" => PATH, "kind" => WORD, "bytes_per_minute" => SIGNED,
-                  "bytes_per_minute_interval" => [SIGNED, 2].freeze, "grown_bytes" => SIGNED, "since" => WORD,
-                  "found_at" => WORD, "ended_at?" => WORD, "objects?" => COUNT, "site?" => PATH,
-                  "called_from?" => PATH, "site_bytes?" => SIGNED,
+      FINDING = { "sentence" => PATH, "certainty" => PATH, "advice" => PATH, "what" => PATH, "kind" => WORD,
+                  "bytes_per_minute" => SIGNED, "bytes_per_minute_interval" => [SIGNED, 2].freeze,
+                  "grown_bytes" => SIGNED, "since" => WORD, "found_at" => WORD, "slows_down" => FLAG,
+                  "look_again_at" => WORD, "confirmed_at?" => WORD, "ended_at?" => WORD, "objects?" => COUNT,
+                  "site?" => PATH, "called_from?" => PATH, "site_bytes?" => SIGNED,
                   "stack" => [PATH, 64].freeze, "held_by?" => PATH, "holders" => [PATH, 16].freeze, "verdict?" => WORD,
                   "also" => [PATH, 1_000].freeze, "notes" => REMARKS, "tracking" => PATH, "pid" => PID }.freeze
       HUNT = { "memintro_hunt" => COUNT, "pid" => PID, "hunting" => FLAG, "hunted" => FLAG, "state?" => WORD,

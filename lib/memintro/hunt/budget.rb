@@ -9,6 +9,10 @@ module Memintro
     class Budget
       # Part of one core.
       SHARE = 0.002
+      # A copy may end a moment after it has answered: how often that is looked for, and after how many seconds.
+      LOOKS = 20
+      MOMENT = 0.05
+      private_constant :LOOKS, :MOMENT
 
       # @return [Float] seconds of processor time so far
       attr_reader :spent
@@ -29,15 +33,18 @@ module Memintro
         @spent += @clock.cpu - before
       end
 
-      # Counts the time that the block waits for a copy of the process as if the copy had computed all the while.
+      # Counts what the copy of the process takes that the block waits for: the processor time of children that have
+      # ended meanwhile, but not more than the time that the block waits, and all of this if none has ended.
       # @return [Object] the block's value
       def charge_copy
         before = @clock.now
         cpu = @clock.cpu
+        children = @clock.children_cpu
         yield
       ensure
         # What this thread computes meanwhile is counted by {charge}.
-        @spent += [@clock.now - before - (@clock.cpu - cpu), 0].max
+        waited = [@clock.now - before - (@clock.cpu - cpu), 0].max
+        @spent += [(copy_cpu(children) if waited.positive?), waited].compact.min
       end
 
       # @return [Float] seconds since it began
@@ -54,6 +61,19 @@ module Memintro
       # @return [Float] seconds to the next look
       def pause(every)
         [every.to_f, (@spent / SHARE) - elapsed].max
+      end
+
+      private
+
+      # @return [Float, nil] nil: none has ended
+      def copy_cpu(before)
+        LOOKS.times do
+          more = @clock.children_cpu - before
+          return more if more.positive?
+
+          sleep(MOMENT)
+        end
+        nil
       end
     end
   end

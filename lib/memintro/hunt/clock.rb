@@ -22,6 +22,12 @@ module Memintro
         Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
       end
 
+      # @return [Float] seconds of processor time of all children that have ended, and of theirs
+      def children_cpu
+        times = Process.times
+        times.cutime + times.cstime
+      end
+
       # @param stop [Background::Stop]
       # @param seconds [Numeric]
       # @return [Boolean] whether a stop is requested

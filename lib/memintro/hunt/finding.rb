@@ -17,9 +17,11 @@ module Memintro
     include ValueObject
 
     # Names of the figures, in the order of {#to_h}.
-    ATTRIBUTES = %i[sentence advice what kind bytes_per_minute bytes_per_minute_interval grown_bytes since found_at
-                    ended_at objects site called_from site_bytes stack held_by holders verdict also notes tracking
-                    pid].freeze
+    ATTRIBUTES = %i[sentence certainty advice what kind bytes_per_minute bytes_per_minute_interval grown_bytes since
+                    found_at slows_down look_again_at confirmed_at ended_at objects site called_from site_bytes stack
+                    held_by holders verdict also notes tracking pid].freeze
+    # Those that are made of the others.
+    MADE = %i[sentence certainty advice].freeze
     # Version of the JSON.
     LAYOUT = 1
     # Values of {#kind}, and what each is called in sentences. The others are rows of an {Account}.
@@ -33,9 +35,8 @@ module Memintro
     STACKS = { fiber_stacks: "fiber", thread_stacks: "thread" }.freeze
     # What to do about each kind.
     ADVICE = {
-      ruby_objects: "Look at what holds them: give it a bound, or remove from it what is done with. A cache that is " \
-                    "still filling grows like this until it is full: if this is one, look at its bound; the finding " \
-                    "gets its end (ended_at) when the growth is over.",
+      ruby_objects: "Look at what holds them: give it a bound, or remove from it what is done with. If it is a " \
+                    "cache, look at its bound.",
       internal_objects: "Ruby makes them for the code of that line, and no ObjectSpace.each_object shows them. Look " \
                         "at what is evaluated, defined or compiled there again and again.",
       fiber_stacks: "A fiber keeps its stack until it has ended, or is collected. An Enumerator has one from its " \
@@ -60,7 +61,7 @@ module Memintro
     OTHER_ADVICE = "%<account>s says what it is made of."
     # Of {ADVICE}: what each name stands for.
     CALLS_FOR = %i[account leaks trim].freeze
-    private_constant :ADVICE, :OTHER_ADVICE, :CALLS_FOR, :STACKS, :CALLS_ADVICE
+    private_constant :MADE, :ADVICE, :OTHER_ADVICE, :CALLS_FOR, :STACKS, :CALLS_ADVICE
 
     # @return [String] what grows: a class, the file of compiled code, or words for a kind of memory
     attr_reader :what
@@ -77,6 +78,13 @@ module Memintro
     attr_reader :since
     # @return [Time]
     attr_reader :found_at
+    # @return [Boolean] whether it grew less as less work was done. Then it is logged and given to `on_finding` only
+    #   when it is confirmed
+    attr_reader :slows_down
+    # @return [Time] when it is likely to be confirmed, if it is a leak
+    attr_reader :look_again_at
+    # @return [Time, nil] when it had grown as much again as before it was found, at half of its pace or more
+    attr_reader :confirmed_at
     # @return [Time, nil] when it was seen that the growth had ended; nil: it goes on, as far as is known
     attr_reader :ended_at
     # @return [Integer, nil] of stacks: how many fibers or threads there were when it was found
@@ -106,7 +114,7 @@ module Memintro
 
     # @api private
     def initialize(**figures)
-      ATTRIBUTES.drop(2).each { |name| instance_variable_set(:"@#{name}", figures[name]) }
+      (ATTRIBUTES - MADE).each { |name| instance_variable_set(:"@#{name}", figures[name]) }
       %i[stack holders also notes].each { |name| instance_variable_set(:"@#{name}", figures.fetch(name, []).freeze) }
       freeze
     end
@@ -114,7 +122,14 @@ module Memintro
     # @return [String] for a tired reader, in one line
     def sentence
       Names.printable("#{what}#{with_text} grows by ~#{Units.bytes(bytes_per_minute)} a minute (#{interval_text}) " \
-                      "since #{since.strftime('%F %T')}#{made_text}#{held_text}: #{kind_text}")
+                      "since #{clock(since)}#{made_text}#{held_text}: #{kind_text}")
+    end
+
+    # @return [String] how sure it is that this is no cache that fills up, or when that will be known
+    def certainty
+      text = "It was confirmed at #{clock(confirmed_at)}: it had grown as much again." if confirmed_at
+      text ||= "Not confirmed#{so_far}"
+      ended_at ? "#{text} It has ended at #{clock(ended_at)}." : text
     end
 
     # @return [String] what to do next
@@ -136,16 +151,19 @@ module Memintro
     end
 
     # @api private
-    # @param time [Time]
+    # @return [Array] what it has in common with the findings that {#with} makes of it, and no other
+    def identity = [pid, found_at, what]
+
+    # @api private
+    # @param changes [Hash{Symbol => Object}] by attribute
     # @return [Finding]
-    def ended(time)
-      self.class.new(**ATTRIBUTES.drop(2).to_h { |name| [name, public_send(name)] }, ended_at: time)
+    def with(**changes)
+      self.class.new(**(ATTRIBUTES - MADE).to_h { |name| [name, public_send(name)] }, **changes)
     end
 
-    # @return [String] the sentence, what to do, and what else is known
+    # @return [String] the sentence, how sure it is, what to do, and what else is known
     def to_s
-      lines = ["#{sentence}.", advice]
-      lines << "It has ended at #{ended_at.strftime('%F %T')}." if ended_at
+      lines = ["#{sentence}.", certainty, advice]
       lines << "stack: #{stack.join(' ← ')}" if stack.size > 1
       lines.concat(holders.map { |way| "held: #{way}" })
       lines << "with it: #{also.join(', ')}" unless also.empty?
@@ -159,6 +177,17 @@ module Memintro
     end
 
     private
+
+    def clock(time) = time.strftime("%F %T")
+
+    def so_far
+      return "." if ended_at
+
+      course = "it has grown for #{Units.duration(found_at - since)} and has " \
+               "#{slows_down ? 'slowed down as the work has' : 'not slowed down'}"
+      like = slows_down ? "A start and a cache that fills up do the same" : "A cache that fills up does the same"
+      " yet: #{course}. #{like}: look again at #{clock(look_again_at)}."
+    end
 
     def interval_text
       low, high = bytes_per_minute_interval

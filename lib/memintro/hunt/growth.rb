@@ -12,9 +12,9 @@ module Memintro
     #
     # @api private
     class Growth
-      # A suspicion: from when to when, from which value to which, units a minute with their interval, the scale, and
-      # how much work that was, if it is known.
-      Rise = Struct.new(:since, :till, :from, :to, :slope, :low, :high, :scale, :load) do
+      # A suspicion: from when to when, from which value to which, units a minute with their interval, the scale, how
+      # much work that was, if it is known, and whether it slows down with the work.
+      Rise = Struct.new(:since, :till, :from, :to, :slope, :low, :high, :scale, :load, :slows) do
         # @return [Numeric]
         def growth = to - from
       end
@@ -85,7 +85,16 @@ module Memintro
         Statistics.slope(values.map { |one| one[0] }, values.map { |one| one[1] })
       end
 
+      # @param scale [Integer]
+      # @return [Float, nil] how much work was done a minute in the time of these values, as far as it is known
+      def load(scale = 0) = load_of(@scales.fetch(scale, []))
+
       private
+
+      def load_of(values)
+        known = values.filter_map { |one| one[2] }
+        known.sum.fdiv(known.size) if known.any?
+      end
 
       def put(scale, entry)
         values = (@scales[scale] ||= [])
@@ -131,7 +140,7 @@ module Memintro
       end
 
       def test(values, courses, scale)
-        rates, loads, = courses
+        rates, = courses
         return unless (scale.zero? ? STUDENT : SLOW_STUDENT).key?(rates.size)
         return unless SequentialInterval.new(0, scale.zero? ? LEAD : SLOW_LEAD, rates).verdict == :above
         return if fills_up?(courses)
@@ -140,7 +149,7 @@ module Memintro
         return if slope <= margin
 
         Rise.new(values.first[0], values.last[0], values.first[1], values.last[1], slope, slope - margin,
-                 slope + margin, scale, loads && (loads.sum / loads.size))
+                 slope + margin, scale, load_of(values.drop(1)), slows?(rates))
       end
 
       # The work of a start is another one than what comes after it.
@@ -154,12 +163,11 @@ module Memintro
         [rates, loads, rates.zip(loads).map { |rate, load| rate / load }]
       end
 
-      # With less and less work, steps differ as the work does: those for as much work tell what is chance.
+      # Steps differ as the work does, so those for as much work may vary less. Either may tell what is chance.
       def pace_of((rates, loads, of_work), student)
-        return mean_of(rates, student) unless loads && slows?(loads)
-
-        load = loads.sum / loads.size
-        mean_of(of_work, student).map { |figure| figure * load }
+        paces = [mean_of(rates, student)]
+        paces << mean_of(of_work, student).map { |figure| figure * loads.sum / loads.size } if loads
+        paces.max_by { |slope, margin| slope - margin }
       end
 
       # Values that vary around a level have steps that take each other back. So Student's test of the steps takes a

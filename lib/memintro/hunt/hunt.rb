@@ -161,16 +161,15 @@ module Memintro
       List.new(Hunt.kept)
     end
 
-    # @return [Float] seconds of processor time that it has taken in this process. Copies of the process that it waits
-    #   for count as if they had computed all the while
+    # @return [Float] seconds of processor time that it has taken in this process, with that of copies of the process
     def cpu_seconds = @budget.spent
 
     # @return [Float] what it has taken of one core since it began in this process, from 0 to 1. No look begins while it
-    #   is above 0.002; an investigation may raise it beyond that for a while
+    #   is above 0.002, but those at the times that findings name; an investigation may raise it beyond that for a while
     def cpu_share = @budget.share
 
     # @return [Float] seconds that it waits before the next look
-    def pause = @budget.pause(@every)
+    def pause = [@every.to_f, repaid].max
 
     # @return [Float, nil] seconds until it looks again; nil while it looks or investigates, and when it is stopped
     def next_look
@@ -218,8 +217,10 @@ module Memintro
         @looks += 1
         @series.add(reading)
         close_ended
+        confirm(reading)
         suspects = @series.rising(reading)
-        investigate(suspects, stop) unless suspects.empty?
+        # A look that a finding has named may come before the last investigation is paid back.
+        investigate(suspects, stop) unless suspects.empty? || @budget.pause(0).positive?
       end
       nil
     end
@@ -237,6 +238,7 @@ module Memintro
       @inquiry = inquiry || Inquiry.new(@budget)
       @looks = @investigations = @errors = 0
       @suspects = [].freeze
+      @courses = {}
       @due = nil
     end
 
@@ -262,7 +264,13 @@ module Memintro
 
     # Looks begin at even distances, although in a busy process one may take seconds.
     def rest(begun)
-      [@every - (@clock.now - begun), @every * LEAST_REST, @budget.pause(0)].max
+      [@every - (@clock.now - begun), @every * LEAST_REST, repaid].max
+    end
+
+    # Until the budget is paid back; but at the time that a finding names, it looks.
+    def repaid
+      again = @courses.filter_map { |cause, _| find(cause)&.look_again_at }.min
+      [@budget.pause(0), (again - @clock.time if again)].compact.min
     end
 
     # What failed may work the next time; who would notice that the thread has ended?
@@ -305,17 +313,50 @@ module Memintro
 
     def tell(known, outcome)
       finding = outcome.finding
-      @series.cover(known || finding, outcome.explained)
+      @series.cover((known || finding).identity, outcome.explained)
       return if known
 
-      log("#{finding.sentence}. #{finding.advice}")
+      @courses[finding.identity] = outcome.course
+      announce(finding) unless finding.slows_down
+    end
+
+    def announce(finding)
+      log("#{finding.sentence}. #{finding.certainty} #{finding.advice}")
       @callback&.call(finding)
     end
 
+    def find(cause) = Hunt.kept.find { |one| one.identity == cause }
+
+    # @return [Finding, nil] with the changes; nil: it is kept no more
+    def change(cause, **changes)
+      Hunt.kept = Hunt.kept.map { |one| one.identity == cause ? one.with(**changes) : one }.freeze
+      find(cause)
+    end
+
     def close_ended
-      @series.ended.each do |finding|
-        Hunt.kept = Hunt.kept.map { |one| one.equal?(finding) ? one.ended(@clock.time) : one }.freeze
+      @series.ended.each do |cause|
+        @courses.delete(cause)
+        change(cause, ended_at: @clock.time)
       end
+    end
+
+    # What fills up slows down and ends; what goes on is confirmed.
+    def confirm(reading)
+      confirmed, open = @courses.partition { |_, course| course.confirmed?(reading) }
+      @courses = open.to_h
+      confirmed.each do |cause, _|
+        finding = change(cause, confirmed_at: @clock.time)
+        announce(finding) if finding&.slows_down
+      end
+      open.each { |cause, _| put_off(cause) }
+    end
+
+    def put_off(cause)
+      now = @clock.time
+      finding = find(cause)
+      return unless finding && finding.look_again_at <= now
+
+      change(cause, look_again_at: now + (now - finding.found_at))
     end
 
     # Nothing that the program's logger does may end the hunt.

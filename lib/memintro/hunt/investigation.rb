@@ -25,10 +25,14 @@ module Memintro
       BEYOND_RUBY = 2
       # Part of the growth: a line that has less is not its line.
       LEAST_SHARE = 0.25
-      private_constant :MOST_READINGS, :FIRST_PART, :AGES, :PART, :LONGEST, :LEAST_REST, :BEYOND_RUBY, :LEAST_SHARE
+      # What takes so many times as long as it would at the pace of the investigation is not expected any more.
+      PATIENCE = 1.5
+      private_constant :MOST_READINGS, :FIRST_PART, :AGES, :PART, :LONGEST, :LEAST_REST, :BEYOND_RUBY, :LEAST_SHARE,
+                       :PATIENCE
 
-      # What came of it: a finding or none, the figures that it explains with their rises, and those that do not rise.
-      Outcome = Struct.new(:finding, :explained, :refuted)
+      # What came of it: a finding or none, its course, the figures that it explains with their rises, and those that
+      # do not rise.
+      Outcome = Struct.new(:finding, :course, :explained, :refuted)
 
       # @param watch [Watch]
       # @param tracker [Tracker]
@@ -51,7 +55,7 @@ module Memintro
         begun = collected
         @verdict = Verdict.new(own_of(suspects), begun)
         held = @verdict.suspects
-        return Outcome.new(nil, {}, suspects.keys) if held.empty?
+        return Outcome.new(nil, nil, {}, suspects.keys) if held.empty?
 
         is_outside = held.keys.any? { |kind, _| kind == :outside }
         @inquiry.begin if is_outside
@@ -131,13 +135,15 @@ module Memintro
       def conclude(held, rising)
         rising = own_of(rising)
         key = rising.keys.first
-        return Outcome.new(nil, {}, held.keys) unless key
+        return Outcome.new(nil, nil, {}, held.keys) unless key
 
         made = cause(key, rising[key])
         explained = rising.select do |other, _|
           other == key || explains?(key, other, made) || one_call?(key, other, made)
         end
-        Outcome.new(finding(key, rising[key], made, explained.keys - [key]), explained, held.keys - rising.keys)
+        course = @verdict.course(key, @last)
+        Outcome.new(finding(key, rising[key], made, explained.keys - [key], course), course, explained,
+                    held.keys - rising.keys)
       end
 
       # What objects have from malloc grows outside of Ruby's heap as well: that is the cause only if it grows much
@@ -197,7 +203,7 @@ module Memintro
         nil # a path with a null byte
       end
 
-      def finding(key, rise, made, also)
+      def finding(key, rise, made, also, course)
         kind, name = key
         site, bytes, = made
         facts = @inquiry.about(kind, name, site, @tracker) { |of| line_of(of) }
@@ -210,6 +216,8 @@ module Memintro
           bytes_per_minute_interval: [rise.low.round, rise.high.round],
           grown_bytes: (@last.figures.fetch(key, 0) - rise.from).round,
           since: @clock.time - (now - (rise.since * 60)), found_at: @clock.time, ended_at: nil,
+          slows_down: rise.slows || @verdict.slows?(key), confirmed_at: nil,
+          look_again_at: @clock.time + (course.minutes * 60 * PATIENCE),
           objects: facts[:objects], site: site&.name, called_from: site && called_from(stack),
           site_bytes: site && bytes, stack: stack,
           held_by: facts[:held_by], holders: facts.fetch(:holders, []), verdict: facts[:verdict],

@@ -15,7 +15,7 @@ module Memintro
       # Minutes for which a figure is left out after its rise was refuted: at first, and at most.
       REST = 10
       LONGEST_REST = 240
-      # A rise that is slower than this part of what was found has ended.
+      # A rise that is slower than this part of what was found has ended; of a smaller part, if less work is done.
       ENDED = 0.1
       # Part of memory outside of Ruby's heap: if known figures seem to rise by so much, they are waited for.
       EARLY = 0.5
@@ -94,7 +94,8 @@ module Memintro
 
       def slower?(growth, rise)
         pace = growth.pace(rise.scale)
-        pace && pace < rise.slope * ENDED
+        work = rise.load && growth.load(rise.scale)
+        pace && pace < rise.slope * ENDED * (work ? [work / rise.load, 1].min : 1)
       end
 
       def resting?(key, minute)

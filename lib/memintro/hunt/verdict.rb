@@ -25,11 +25,11 @@ module Memintro
       LEAD = 5
       # Parts of the former pace, and of the growth, that must be left.
       PART = 0.5
-      # With less work than this part of the former, no less growth is enough: a start slows down as its work does. What
-      # Ruby keeps for each call in code that it compiles grows with that work alone.
-      LEAST_WORK = 0.9
-      LEAST_WORK_OF_CALLS = 0.25
-      private_constant :LEAD, :PART, :LEAST_WORK, :LEAST_WORK_OF_CALLS
+      # With less work, less growth is enough, down to this part.
+      LEAST_WORK = 0.25
+      # With so much of the former work, it has not become less.
+      SAME_WORK = 0.9
+      private_constant :LEAD, :PART, :LEAST_WORK, :SAME_WORK
 
       # The readings of one figure: its rates from one to the next, and, with less noise, from one to the next but one.
       class Test
@@ -77,6 +77,20 @@ module Memintro
         # @return [Float] units a minute
         def self.rate(before, after)
           (after[1] - before[1]).fdiv(after[0] - before[0])
+        end
+      end
+
+      # How a figure went on. It is confirmed when it has grown as much again, at a part of its pace: what fills up with
+      # a time constant of less than a quarter of an hour is full before. `from` and `pace` are of the investigation.
+      Course = Struct.new(:key, :minute, :from, :grown, :pace) do
+        # @return [Float] minutes to that at this pace
+        def minutes = grown / pace
+
+        # @param reading [Hunt::Watch::Reading] a later one
+        # @return [Boolean]
+        def confirmed?(reading)
+          more = reading.figures.fetch(key, 0) - from
+          more >= grown && more >= PART * pace * (reading.minute - minute)
         end
       end
 
@@ -142,16 +156,28 @@ module Memintro
         end
       end
 
+      # @param key [Array] of a figure that rises
+      # @return [Boolean] whether it has risen as fast as the work lets expect, and no faster
+      def slows?(key) = mean(@works[key]) < SAME_WORK
+
+      # @param key [Array]
+      # @param reading [Hunt::Watch::Reading] the last one
+      # @return [Course]
+      def course(key, reading)
+        rise = @suspects[key]
+        value = reading.figures.fetch(key, 0)
+        Course.new(key, reading.minute, value, value - rise.from, [rate(key, @first, reading), rise.slope].min)
+      end
+
       private
 
       def mean(works) = works.empty? ? 1.0 : works.sum / works.size
 
-      # Where less work is done, less is enough.
       def work(key, reading)
         rise = @suspects[key]
         return 1.0 unless rise.load && reading.load
 
-        (reading.load / rise.load).clamp(Finding::CALLS.match?(key[1]) ? LEAST_WORK_OF_CALLS : LEAST_WORK, 1.0)
+        (reading.load / rise.load).clamp(LEAST_WORK, 1.0)
       end
 
       def left?(key, rise, reading)
