@@ -245,6 +245,24 @@ RSpec.describe "details of an account", :vm do
     expect(second).to include(malloc_native: 2_199_910, malloc_ruby_objects: 800_000, malloc_iseqs: 90)
   end
 
+  # The pages of memintro's libraries are shared with each process that has loaded them.
+  it "does not take a process for a fork because another one has memintro, too" do
+    result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
+      other = IO.popen([RbConfig.ruby, *$LOAD_PATH.map { |folder| "-I#{folder}" }, "-rmemintro", "-e",
+                        "#{USE = 'Memintro.start; Memintro.stop; Memintro.account'}; $stdout.sync = true; puts 1; sleep"])
+      other.gets
+      eval(USE)
+      kept = Array.new(400_000) { |number| "text #{number}" }
+      account = Memintro.account
+      Process.kill(:KILL, other.pid)
+      puts JSON.generate(verdict: account.verdict, shares: account.shares?, text: account.to_s,
+                         shared: account[:memintro].shared_bytes)
+    RUBY
+    expect(result[:shared]).to be > 1 << 20
+    expect(result[:verdict]).to match([/\A\S+% of \S+ MiB is slots of live Ruby objects: /])
+    expect(result).to include(shares: false, text: satisfy { |text| !text.include?("private") })
+  end
+
   it "draws its page without a complaint of the browser", :long do
     skip "no chromium here (apt-get install chromium)" unless Chromium.program
 

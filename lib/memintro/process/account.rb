@@ -32,7 +32,9 @@ module Memintro
     BAR = 30
     # The table says what is private where so much besides files is shared.
     LEAST_SHARED = 1 << 20
-    private_constant :BAR, :LEAST_SHARED
+    # Rows with files, which all processes that map them share. Memintro's has its libraries.
+    WITH_FILES = %i[mapped_files memintro].freeze
+    private_constant :BAR, :LEAST_SHARED, :WITH_FILES
 
     # @return [Integer] resident bytes: the sum of the rows
     attr_reader :rss
@@ -102,7 +104,7 @@ module Memintro
 
     # @return [Boolean] whether some memory besides files is shared, as after a fork
     def shares?
-      rows.sum { |row| row.name == :mapped_files ? 0 : row.shared_bytes.to_i } >= LEAST_SHARED
+      rows.sum { |row| WITH_FILES.include?(row.name) ? 0 : row.shared_bytes.to_i } >= LEAST_SHARED
     end
 
     # @param name [Symbol] a row's name, or a figure's

@@ -44,7 +44,7 @@ module Memintro
         pages = details[:own_pages]
         of_pages = pages && "#{Units.count(pages[:pages])} of #{Units.counted(pages[:heap_pages], 'page')}, " \
                             "#{Units.count(pages[:with_free_slots])} of them with free slots"
-        return "These were shared at the fork unless they were made since: #{of_pages}." unless young
+        return "These were shared at the fork unless they were made since#{": #{of_pages}" if of_pages}." unless young
 
         "They were shared at the fork, when #{Units.counted(young, 'object')} were young or garbage: the collector " \
           "has aged or freed them since, and writes to the slot of each#{" (#{of_pages})" if of_pages}."
