@@ -12,8 +12,9 @@ RSpec.describe "memintro hunt", :listening do
     pid = program.pid
     expect(memintro("hunt", "--show", pid).must_succeed.stdout)
       .to match(/\Aprocess #{pid} \(-e\) does not hunt, and has kept 0 findings\.\n\z/)
-    expect(memintro("hunt", "--every", "5", pid).must_succeed.stdout)
-      .to match(/\Aprocess #{pid} \(-e\) hunts from now on: 0 findings so far, .*\nIt looks .*\nAsk again: memintro/m)
+    text = memintro("hunt", "--every", "5", pid).must_succeed.stdout
+    expect(text).to match(/\Aprocess #{pid} \(-e\) hunts from now on: 0 findings so far, .*\nIt looks /)
+    expect(text).to match(/^Ask again in about 4[05]\.0 s: memintro hunt #{pid}\n\z/)
     told = JSON.parse(memintro("hunt", "--json", pid).must_succeed.stdout)
     expect(told).to include("pid" => pid, "hunting" => true, "hunted" => true, "every" => 5, "findings" => [],
                             "errors" => 0, "state" => "watching")

@@ -60,7 +60,14 @@ module Memintro
         return unless answer["hunting"]
 
         @out.puts("") if findings.any?
-        @out.puts(*going_on(answer), *("Ask again: memintro hunt #{listener.pid}" if findings.empty?))
+        @out.puts(*going_on(answer), *("Ask again #{soon(answer)}: memintro hunt #{listener.pid}" if findings.empty?))
+      end
+
+      # A suspicion needs six looks or seven, and an investigation five readings in the time of two.
+      def soon(answer)
+        looks = answer["state"] == "investigating" ? 2 : [9 - answer["looks"].to_i, 2].max
+        seconds = [answer["every"].to_f * looks, answer["next_look_s"].to_f].max
+        "in about #{Units.duration(seconds)}"
       end
 
       # What it does now, and when it looks again.
