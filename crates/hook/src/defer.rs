@@ -74,10 +74,12 @@ fn note(own: &ThreadState, event: &Event, path: &[u8], pending: Option<Pending>)
     }
 }
 
-/// Counts an event that cannot be recorded.
+/// Counts an event that cannot be recorded, unless it came after a stop.
 pub(crate) fn lost(own: &ThreadState) {
-    // Not `bump`, because another thread may be resetting the figure.
-    own.traffic.dropped.fetch_add(1, Ordering::Relaxed);
+    if ACTIVE.load(Ordering::Relaxed) != 0 {
+        // Not `bump`, because another thread may be resetting the figure.
+        own.traffic.dropped.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Writes down the birth of a block. `mean` is that of its sample. `false`: try again.

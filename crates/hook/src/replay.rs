@@ -16,7 +16,7 @@ use crate::in_band;
 use crate::in_full;
 use crate::pending::Pending;
 use crate::sampling::{self, SAMPLES};
-use crate::shared::{self, EPOCH, SITES};
+use crate::shared::{self, ACTIVE, EPOCH, SITES};
 use crate::thread;
 
 /// What the hook does when the gate opens.
@@ -53,8 +53,12 @@ impl Settle for Opening {
 }
 
 fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
-    // Events before a clear are forgotten with all other figures.
-    if event.epoch != EPOCH.load(Ordering::Relaxed) || shared::is_lost() {
+    // Events before a clear are forgotten with all other figures. What was written down before a stop has been recorded by it: the
+    // rest came later, from threads that had seen tracking on.
+    if event.epoch != EPOCH.load(Ordering::Relaxed)
+        || ACTIVE.load(Ordering::Relaxed) == 0
+        || shared::is_lost()
+    {
         return;
     }
     // SAFETY: states are never unmapped, and the world is paused.
@@ -79,6 +83,8 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
                 SAMPLES.count_again(address);
             }
         }
+        // It was drawn before a start that does not sample.
+        kind::SAMPLED_BIRTH if !sampling::has_estimates() => {}
         kind::SAMPLED_BIRTH => {
             let site = site(event, path);
             apply::born_sampled(origin, address, event.size, site, event.generation, event.mean);

@@ -9,10 +9,9 @@ use crate::functions;
 use crate::in_band;
 use crate::patch::{self, Outcome};
 use crate::real::{Family, is_resolved};
-use crate::shared::{DISABLED, PRELOADED, THREADS, mode};
+use crate::shared::{DISABLED, PRELOADED, mode};
 use crate::state;
 use crate::stubs::STUBS;
-use crate::thread;
 
 /// Begins to track with empty figures. Does nothing if tracking is on with the same options.
 pub(crate) fn start(options: &StartOptions) -> Status {
@@ -67,9 +66,6 @@ pub(crate) fn stop() -> Status {
         // Before slots are restored one by one: else a free that is no longer seen is of a block that was.
         state::deactivate();
         patch::remove();
-        if let Some(own) = thread::kept() {
-            THREADS.wait_for_writers(own);
-        }
         Status::OK
     })
 }

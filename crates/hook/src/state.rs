@@ -185,6 +185,8 @@ fn prepare(options: &StartOptions) -> bool {
 pub(crate) fn deactivate() {
     let stop = || {
         in_band::end();
+        // What a later reading would take out.
+        lost::take_out();
         ACTIVE.store(0, Ordering::Release);
     };
     if paused(|_| stop()).is_none() {

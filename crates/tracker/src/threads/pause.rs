@@ -221,15 +221,6 @@ impl Threads {
         }
     }
 
-    /// Waits a moment for the threads that are writing an event down, which may sleep before they do: so that no event comes
-    /// after tracking has stopped.
-    pub fn wait_for_writers(&self, own: &ThreadState) {
-        let mut rounds = 0;
-        let is_writing =
-            |state: &ThreadState| !ptr::eq(state, own) && state.noting.load(Ordering::Acquire) != 0;
-        while self.states().any(is_writing) && wait_round(&mut rounds, SLEEPS_TO_CATCH_UP) {}
-    }
-
     /// Makes all other threads' stores visible to this one, and its stores to them. If the kernel no longer does that
     /// (because a seccomp filter was added), each operation executes a fence of its own from here on, and operations
     /// under way get some time to finish.
