@@ -88,6 +88,19 @@ RSpec.describe "ways to what holds objects", :vm do
     expect(copies).not_to include("(shared string) ← Ids", "Note: a shared string")
   end
 
+  # Blocks of at_exit, which many client libraries have for each connection.
+  it "end at the method that was given the blocks, where Ruby's name of the root does not tell" do
+    told = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
+      class Connection
+        def self.open = new.tap { |connection| at_exit { connection } }
+      end
+      50.times { Connection.open }
+      held = Memintro.holders("Connection")
+      puts JSON.generate([held.sentence, held.groups.first.to_s])
+    RUBY
+    expect(told).to all(match(/local connection.* ← (?:block|Proc) at -e:2 \(locals\) ← root end_proc \(at_exit\)\z/))
+  end
+
   it "count garbage that awaits its finalizer with its slot" do
     found = run_ruby(code: <<~RUBY).must_succeed.json
       require "json"

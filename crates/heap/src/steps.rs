@@ -333,8 +333,10 @@ fn has_parts(graph: &Graph, holder: u32, edge: &str) -> bool {
 }
 
 fn root_text(graph: &Graph, path: &Path) -> String {
-    match &path.root_edge {
-        Some(edge) if edge != "(internal)" => edge.clone(),
-        _ => format!("root {}", graph.edge_names.text(graph.roots[path.root].name)),
+    match (&path.root_edge, graph.edge_names.text(graph.roots[path.root].name)) {
+        (Some(edge), _) if edge != "(internal)" => edge.clone(),
+        // Blocks of at_exit.
+        (_, name) if name == "end_proc" => "root end_proc (at_exit)".to_string(),
+        (_, name) => format!("root {name}"),
     }
 }

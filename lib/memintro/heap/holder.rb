@@ -185,6 +185,9 @@ module Memintro
 
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[objects bytes holders root root_edge shortened left_out].freeze
+    # Kinds of roots that hold blocks, and the methods that were given these.
+    BLOCKS = { "end_proc" => "at_exit" }.freeze
+    private_constant :BLOCKS
 
     # @return [Integer] how many objects are held so
     attr_reader :objects
@@ -226,7 +229,8 @@ module Memintro
 
     # @return [String] such as `Array[] ← Archive#@recent ← main (local archive at main.rb:3) ← root vm`
     def to_s
-      edge = root_edge && root_edge != "(internal)" ? " (#{root_edge})" : ""
+      name = root_edge && root_edge != "(internal)" ? root_edge : BLOCKS[root]
+      edge = name ? " (#{name})" : ""
       runs = holders.slice_when { |one, other| one.text != other.text || gap?(one) || gap?(other) }
       [*runs.map { |run| folded(run) }, "root #{root}#{edge}"].join(" ← ")
     end
