@@ -178,6 +178,7 @@ module HuntSimulation
   class NoInquiry
     def begin = nil
     def about(kind, name, *) = { what: name, kind: kind, notes: [] }
+    def again(*) = {}
   end
 
   # @return [Array(Memintro::Hunt, Server, FastClock)] after so many simulated minutes

@@ -340,6 +340,32 @@ RSpec.describe Memintro::Hunt do
   end
 end
 
+RSpec.describe Memintro::Hunt::Inquiry do
+  figures = { what: "Term", kind: :ruby_objects, bytes_per_minute: 1, bytes_per_minute_interval: [1, 1], grown_bytes: 1,
+              since: Time.at(0), found_at: Time.at(60), look_again_at: Time.at(90), pid: 1,
+              notes: ["no account could be taken: late", "who holds it could not be asked: late"] }
+
+  it "asks again who holds the objects of a finding that had no answer, and only then" do
+    inquiry = described_class.new(Memintro::Hunt::Budget.new(HuntSimulation::FastClock.new))
+    tracker = Memintro::Hunt::Tracker.new
+    asked = []
+    way = Memintro::HeldPath.new("objects" => 1_200, "root" => "vm", "root_edge" => "$cache")
+    allow(Memintro).to receive(:holders) do |name, **|
+      asked << name
+      Struct.new(:groups).new([way])
+    end
+    expect(inquiry.again(Memintro::Finding.new(**figures), tracker))
+      .to eq(held_by: "root vm ($cache)", holders: ["1,200: root vm ($cache)"],
+             notes: ["no account could be taken: late"])
+    expect([{ held_by: "X" }, { kind: :malloc_native }].map do |other|
+      inquiry.again(Memintro::Finding.new(**figures, **other), tracker)
+    end).to eq([{}, {}])
+    allow(Memintro).to receive(:holders).and_raise(Memintro::BusyError, "no")
+    expect(inquiry.again(Memintro::Finding.new(**figures), tracker)).to eq({})
+    expect(asked).to eq(["Term"])
+  end
+end
+
 RSpec.describe Memintro::Hunt::Growth do
   mib = HuntSimulation::MIB
 

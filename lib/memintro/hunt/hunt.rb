@@ -345,7 +345,8 @@ module Memintro
       confirmed, open = @courses.partition { |_, course| course.confirmed?(reading) }
       @courses = open.to_h
       confirmed.each do |cause, _|
-        finding = change(cause, confirmed_at: @clock.time)
+        finding = find(cause) or next
+        finding = change(cause, confirmed_at: @clock.time, **@inquiry.again(finding, @tracker))
         announce(finding) if finding&.slows_down
       end
       open.each { |cause, _| put_off(cause) }

@@ -29,9 +29,13 @@ module Memintro
       WITHOUT_LINE = :malloc_free
       # For an account's row of stacks: whose they are, by its details.
       STACKS = { fibers: "Fiber", threads: "Thread" }.freeze
+      # Kinds of findings whose cause is a class.
+      OF_CLASSES = %i[ruby_objects internal_objects].freeze
+      # How the note of a question without an answer begins.
+      NO_HOLDER = "who holds it could not be asked"
       # How names of objects of the VM begin.
       INTERNAL = "imemo_"
-      private_constant :SECONDS, :MOST_WAYS, :CAUSES, :KINDS, :WORDS, :WITHOUT_LINE
+      private_constant :SECONDS, :MOST_WAYS, :CAUSES, :KINDS, :WORDS, :WITHOUT_LINE, :OF_CLASSES, :NO_HOLDER
 
       # @param budget [Budget]
       def initialize(budget)
@@ -66,6 +70,19 @@ module Memintro
         when :site then { what: "memory from #{name}", kind: :call_site, **holders(nil, site, tracker) }
         else outside(site, tracker, &line)
         end.merge(notes: @notes)
+      end
+
+      # Asks once more who holds what a finding tells of, if there was no answer: on a busy machine a copy may take too
+      # long.
+      # @param finding [Finding]
+      # @param tracker [Tracker]
+      # @return [Hash{Symbol => Object}] what is new of the finding
+      def again(finding, tracker)
+        return {} if finding.held_by || !OF_CLASSES.include?(finding.kind)
+
+        @notes = []
+        found = holders(finding.what, nil, tracker)
+        found.any? ? { **found, notes: finding.notes.grep_v(/\A#{NO_HOLDER}/o) } : {}
       end
 
       private
@@ -140,7 +157,7 @@ module Memintro
       def held(name, line, quietly: false)
         @budget.charge_copy { Memintro.holders(name, site: line, top: MOST_WAYS, seconds: SECONDS) }
       rescue Error, ArgumentError => e
-        @notes << "who holds it could not be asked: #{e.message.lines.first.to_s.chomp}" unless quietly
+        @notes << "#{NO_HOLDER}: #{e.message.lines.first.to_s.chomp}" unless quietly
         nil
       end
 
