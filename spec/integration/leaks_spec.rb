@@ -236,6 +236,18 @@ RSpec.describe "Memintro.leaks" do
     expect(result).to eq(signals: 0, more: 0, children: 0)
   end
 
+  it "loads what shows its answer after the search: it would take memory with old addresses, which then hold blocks" do
+    loaded = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
+      searched = []
+      Memintro::Native.singleton_class.prepend(Module.new do
+        define_method(:leaks) { |*given| super(*given).tap { searched << Memintro.autoload?(:Leaks).nil? } }
+      end)
+      Memintro.leaks
+      puts JSON.generate(searched: searched.first, later: Memintro.autoload?(:Leaks).nil?)
+    RUBY
+    expect(loaded).to eq(searched: false, later: true)
+  end
+
   it "finds the leak of examples/leak.rb" do
     code = 'Memintro.start; load "examples/leak.rb"; found = Memintro.leaks; ' \
            "puts JSON.generate(first: found.groups.first.to_h, says: found.verdict.first)"

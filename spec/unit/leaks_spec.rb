@@ -128,7 +128,7 @@ RSpec.describe Memintro::Leaks do
                       untracked_enter: nil, untracked_leave: nil)
       allow(native).to receive(:leaks) { looks.fetch([(@asked += 1), looks.size].min - 1) }
       stub_const("Memintro::Native", native)
-      described_class::Reading.take(first_words: false, confirm: confirm, seconds: 60, &matters)
+      Memintro::LeakReading.take(first_words: false, confirm: confirm, seconds: 60, &matters)
     end
 
     it "looks again until it is decided, and adds up what that costs" do
@@ -158,7 +158,7 @@ RSpec.describe Memintro::Leaks do
   end
 
   it "writes an address without an Integer of it" do
-    reading = described_class::Reading.allocate
+    reading = Memintro::LeakReading.allocate
     [0, 1, 4096, (1 << 32) - 1, 1 << 32, 140_459_014_672_128, (1 << 64) - 1].each do |address|
       expect(reading.send(:hexadecimal, address.to_s).to_i(16)).to eq(address)
     end

@@ -186,7 +186,7 @@ module Memintro
         is_its = ->(id) { Native.site_names([id]).any? { |_, name| Names.utf8(name) == site.name } }
         leaks = @budget.charge_copy do
           Memintro.untracked do
-            Leaks::Reading.take(first_words: false, confirm: false, seconds: SECONDS, &is_its)
+            LeakReading.take(first_words: false, confirm: false, seconds: SECONDS, &is_its)
           end
         end
         leaks.groups.select { |group| group.site == site.name }.max_by(&:bytes)

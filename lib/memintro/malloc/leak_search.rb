@@ -3,7 +3,6 @@
 require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
 require_relative "../support/arguments"
-require_relative "leaks"
 require_relative "leaks/reading"
 
 module Memintro
@@ -40,9 +39,9 @@ module Memintro
       flags.each { |name, value| Arguments.flag(name, value) }
       Arguments.count(:seconds, seconds, least: 1, most: 600)
       untracked do
-        before = Leaks::Reading.before(seconds: seconds) if gc
+        before = LeakReading.before(seconds: seconds) if gc
         GC.start if gc
-        Leaks::Reading.take(first_words: first_words, confirm: confirm, seconds: seconds, before: before, collected: gc)
+        LeakReading.take(first_words: first_words, confirm: confirm, seconds: seconds, before: before, collected: gc)
       end
     end
   end

@@ -133,11 +133,11 @@ module Memintro
       end
 
       # What has been lost.
-      # @return [Array(Array, String)] leaked rows of {Leaks::Reading#lost_sites}, and why there may be more
+      # @return [Array(Array, String)] leaked rows of {LeakReading#lost_sites}, and why there may be more
       def search
         followed = Native.native_stack_sites
-        reading = Leaks::Reading.search(first_words: false, confirm: true, seconds: @seconds, chunks_only: true,
-                                        patience: PATIENCE) { |site| followed.key?(site) }
+        reading = LeakReading.search(first_words: false, confirm: true, seconds: @seconds, chunks_only: true,
+                                     patience: PATIENCE) { |site| followed.key?(site) }
         undecided, leaked = reading.lost_sites.partition { |verdict,| verdict == :undecided }
         undecided.select! { |_, site,| followed.key?(site) }
         return [leaked, nil] if undecided.empty?

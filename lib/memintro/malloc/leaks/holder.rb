@@ -45,7 +45,7 @@ module Memintro
         case @kind
         when 1 then "a static, #{Native.address_name(@label) || 'or memory of a thread'}"
         when 2 then stack
-        when Lines::OBJECT then Holder.objects(@roots, owner)
+        when LeakLines::OBJECT then Holder.objects(@roots, owner)
         when 4 then "an internal object of Ruby"
         when 5 then "memory that was mapped past malloc"
         when 6 then Verdict::UNTRACKED
@@ -67,7 +67,7 @@ module Memintro
       private
 
       def owner
-        return unless @kind == Lines::OBJECT
+        return unless @kind == LeakLines::OBJECT
 
         @owner ||= Native.class_name_at(@label)
       end

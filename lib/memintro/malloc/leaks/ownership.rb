@@ -27,8 +27,8 @@ module Memintro
         shares.max_by(&:last)&.first
       end
 
-      # @param lines [Lines]
-      # @param before [Lines, nil] of the earlier copy
+      # @param lines [LeakLines]
+      # @param before [LeakLines, nil] of the earlier copy
       def initialize(lines, before)
         @now, @sites = lines.owned
         @before, @sites_before = before ? before.owned : [{}, {}]
