@@ -35,12 +35,16 @@ pub(crate) fn clear(memory: &mut [u8]) -> bool {
 /// Whether the process may take some more memory for what the host does itself. Rust ends a process whose memory is at an end,
 /// where Ruby raises an error that the program may rescue: so callers ask before they allocate in the host.
 pub(crate) fn has_room() -> bool {
-    const BYTES: usize = 4 << 20;
+    may_take(4 << 20)
+}
+
+/// Whether the process may map so many bytes at once.
+pub(crate) fn may_take(bytes: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a mapping of its own, of which nothing is touched, and which is given back at once.
     unsafe {
-        let start = libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-        start != libc::MAP_FAILED && libc::munmap(start, BYTES) == 0
+        let start = libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        start != libc::MAP_FAILED && libc::munmap(start, bytes) == 0
     }
 }
 

@@ -1,13 +1,34 @@
 //! Memintro's error classes for Rust. They are defined in `lib/memintro/error.rb`.
 
-use magnus::{Error, ExceptionClass, RModule, Ruby, prelude::*};
+use std::sync::OnceLock;
+
+use magnus::{Error, Exception, ExceptionClass, RModule, Ruby, Value, kwargs, prelude::*, value::Opaque};
 use memintro_abi::Status;
 
-use crate::copy::own_memory::has_room;
+use crate::copy::own_memory::{has_room, may_take};
 
 /// An error of the class `Memintro::<name>`; a `RuntimeError` if the Ruby side was not loaded.
 pub(crate) fn error(ruby: &Ruby, name: &str, message: impl Into<String>) -> Error {
     Error::new(class(ruby, name), message.into())
+}
+
+const NO_ROOM: &str = "memintro needs 4 MiB of memory for this, which the system or a limit (ulimit -v, ulimit -d) \
+                       refuses; raise the limit";
+
+/// What is raised where Ruby may have no memory for another error.
+static READY: OnceLock<Opaque<Exception>> = OnceLock::new();
+
+/// Makes the error above. It has no backtrace and no cause, and Ruby takes memory for neither when it is raised.
+pub(super) fn init(ruby: &Ruby) -> Result<(), Error> {
+    let error = ruby.exception_no_mem_error().new_instance((NO_ROOM,))?;
+    // Ruby sets the cause of an error once: to that here, which is none.
+    let raised =
+        ruby.module_kernel().funcall::<_, _, Value>("raise", (error, kwargs!(ruby, "cause" => ruby.qnil())));
+    drop(raised);
+    error.funcall::<_, _, Value>("set_backtrace", (ruby.ary_new(),))?;
+    ruby.gc_register_mark_object(error);
+    let _ = READY.set(error.into());
+    Ok(())
 }
 
 /// `NoMemoryError`, unless the process may take some more memory: see [`has_room`].
@@ -17,11 +38,17 @@ pub(crate) fn need_room(ruby: &Ruby) -> Result<(), Error> {
 
 /// The error where [`has_room`] is false.
 pub(crate) fn no_room(ruby: &Ruby) -> Error {
-    Error::new(
-        ruby.exception_no_mem_error(),
-        "memintro needs 4 MiB of memory for this, which the system or a limit (ulimit -v, ulimit -d) refuses; raise \
-         the limit",
-    )
+    need_room_for_errors(ruby).err().unwrap_or_else(|| Error::new(ruby.exception_no_mem_error(), NO_ROOM))
+}
+
+/// `NoMemoryError`, unless Ruby has memory for an error that says more. Where it has no memory for an object, Ruby 3.3
+/// computes for ever (bug 20942 of its tracker), and Ruby 3.4 ends the process.
+pub(crate) fn need_room_for_errors(ruby: &Ruby) -> Result<(), Error> {
+    // Pages of its heap have 64 KiB, and each size of an object may need one.
+    if may_take(1 << 20) {
+        return Ok(());
+    }
+    READY.get().map_or(Ok(()), |error| Err(ruby.get_inner(*error).into()))
 }
 
 /// The error for a status of the hook that is not a success.

@@ -83,14 +83,14 @@ impl HeapAsking {
                     names.join(", ")
                 ),
             )),
-            Err(Refused::System(error)) => Err(errors::error(
+            Err(Refused::System(error)) => errors::need_room_for_errors(ruby).and(Err(errors::error(
                 ruby,
                 "HeapDumpError",
                 format!(
                     "this process cannot be copied, and without a copy its heap is not read: {}",
                     copy::refusal(&error)
                 ),
-            )),
+            ))),
         }
     }
 

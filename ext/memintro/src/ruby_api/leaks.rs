@@ -74,6 +74,7 @@ fn scan(
     earlier: Option<&Scan>,
 ) -> Result<(Scan, f64, InUse), Error> {
     if !has_room() {
+        errors::need_room_for_errors(ruby)?;
         return Err(not_copied(ruby, &std::io::Error::from_raw_os_error(libc::ENOMEM)));
     }
     let begun = Instant::now();

@@ -49,6 +49,7 @@ use magnus::{Error, Ruby, prelude::*};
 pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     let memintro = ruby.define_module("Memintro")?;
     let native = memintro.define_module("Native")?;
+    errors::init(ruby)?;
     native::init(ruby, native)?;
     patches::init(native)?;
     control_socket::init(native)?;
