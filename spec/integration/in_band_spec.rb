@@ -22,19 +22,6 @@ RSpec.describe "Records within blocks", :race do
                                  frees: 14_001)
     end
 
-    it "are out of the way where a program asks how much it may use, also of a block resized past the hook (#{way})" do
-      figures = of("resized_in_place", way: way, env: inband)
-      expect(figures).to include(short_of: 0, lost: 0)
-      expect(figures[:in_place]).to be > 500
-    end
-
-    it "harm no program that reads or writes the bytes behind its blocks, as one without a terminator does (#{way})" do
-      figures = of("uses_slack", way: way, env: inband)
-      expect(figures).to include(unterminated: 0, unequal: 0, lost: 0, lost_by_moves: 0, missed: 0)
-      # Records were written over, so this was no program without any.
-      expect(figures[:dropped]).to be_between(1, 200)
-    end
-
     it "move to the table amid starts and stops: the blocks that are listed are those of the sums (#{way})" do
       figures = of("starts_and_stops", way: way, env: inband)
       expect(figures).to include(dropped: 0, missed: 0, usable_of_40: 56)

@@ -146,19 +146,6 @@ RSpec.describe "What memintro loads late" do
     expect(said).to eq([])
   end
 
-  # A thread that ends itself amid a file, as by a TracePoint, cannot be made to go on until all is loaded.
-  it "does not leave half of a file that counts as all of it, at whichever line the thread that loads it ends" do
-    folder = Dir.mktmpdir
-    said = run_ruby("killed_while_loading.rb", env: { "MEMINTRO_SOCKET_FOLDER" => folder }, requires: ["json"])
-    said.must_succeed.json.each do |name, answers|
-      # Near its end, it may have begun.
-      expect(answers.uniq - [[true, true, true]]).to eq([[false, true, true]]), "#{name}: #{answers.uniq}"
-      expect(answers.size).to be > 5
-    end
-  ensure
-    FileUtils.rm_rf(folder)
-  end
-
   it "is had by a child that was forked while another thread loaded it" do
     answers = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
       #{SLOWLY}

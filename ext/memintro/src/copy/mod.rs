@@ -15,7 +15,7 @@
 //! 3. **It opens no gate of the hook**: to record what was written down, and to free what was given up meanwhile, is for the
 //!    host. The hook's readings keep this rule by themselves in a process that is not its own (`state::paused_anywhere`).
 //!
-//! `spec/integration/copies_spec.rb` runs each kind of copy where calls of the allocator and the loader are noted, and where
+//! `spec/integration/harm_copies_spec.rb` runs each kind of copy where calls of the allocator and the loader are noted, and where
 //! locks of the allocator are never opened.
 //!
 //! The maker waits without the GVL, until the copy has answered, the deadline is over, or Ruby interrupts the thread
