@@ -12,7 +12,7 @@ RSpec.describe "A process near the limit of its address space" do
     fates = found[:fates]
     words = /\A(?:done|NoMemoryError|RegexpError|Errno::ENOMEM|Memintro::\w*Error)\z/
     expect(fates.values.flatten).to all(match(words)), fates.inspect
-    expect(fates.values.map(&:size)).to eq([RUBY_VERSION < "3.2" ? 10 : 7] * 18)
+    expect(fates.values.map(&:size)).to eq([RUBY_VERSION < "3.2" ? 11 : 7] * 18)
     expect(fates[:totals]).to all(eq("done"))
     expect(fates[:top][...-4]).to all(eq("NoMemoryError"))
     expect(fates.transform_values(&:last).except(:account, :leaks, :heap_dump, :holders).values).to all(eq("done"))
