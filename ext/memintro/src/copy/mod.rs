@@ -25,6 +25,7 @@ mod both;
 mod descriptors;
 mod leaving;
 pub(crate) mod own_memory;
+mod pid_namespaces;
 
 use std::cell::Cell;
 use std::ptr;
@@ -154,6 +155,10 @@ pub(crate) fn refusal(error: &std::io::Error) -> String {
         }
         Some(libc::ENOMEM) => "there is no memory for it, or a limit (ulimit -v) forbids it",
         Some(libc::EMFILE | libc::ENFILE) => "no more files may be open: raise the limit (ulimit -n)",
+        Some(libc::ENOENT) => {
+            "a file of /proc is missing: mount /proc where this process sees it (chroot, mount namespaces)"
+        }
+        Some(pid_namespaces::REFUSED) => pid_namespaces::WORDS,
         Some(libc::EPERM | libc::ENOSYS) => "a filter of system calls (seccomp) forbids it",
         _ => return error.to_string(),
     };
@@ -177,6 +182,9 @@ pub(crate) fn split<const N: usize>(life: Life<N>) -> std::io::Result<Option<Cop
     /// A copy that was left behind is gone after so long.
     const LEFT: Duration = Duration::from_secs(1);
     leaving::sweep();
+    if pid_namespaces::children_are_elsewhere() {
+        return Err(pid_namespaces::refused());
+    }
     let signals = Blocked::all();
     // SAFETY: a system call without arguments.
     let host = unsafe { libc::getpid() };
