@@ -22,7 +22,10 @@ module Memintro
     STEP = 50
     # The same without such a block: an interrupt of this thread ends the wait.
     LONG_STEP = 10_000
-    private_constant :TRIES, :MOST_SKIPPED, :STEP, :LONG_STEP
+    # What to do where the tool cannot be run.
+    RAISE = { Errno::EAGAIN::Errno => ": raise the limit of processes (ulimit -u, pids.max)",
+              Errno::EMFILE::Errno => ": raise the limit of open files (ulimit -n)" }.freeze
+    private_constant :TRIES, :MOST_SKIPPED, :STEP, :LONG_STEP, :RAISE
 
     # @return [Float, nil] milliseconds for which Ruby stood still
     attr_reader :pause_ms
@@ -126,8 +129,7 @@ module Memintro
         reason = Paths.damage(Paths.tool) || "its memory may have run out"
         said.empty? ? "the tool that reads the heap ended (#{ended(number)}): #{reason}" : said
       when :no_tool
-        more = number == Errno::EAGAIN::Errno ? ": raise the limit of processes (ulimit -u, pids.max)" : ""
-        "#{Paths.tool} cannot be run: #{SystemCallError.new(number).message}#{more}"
+        "#{Paths.tool} cannot be run: #{SystemCallError.new(number).message}#{RAISE[number]}"
       when :too_late
         "the heap was not read within #{@seconds} s: give seconds: (--timeout) a larger number, or a faster disk"
       when :no_memory

@@ -98,9 +98,20 @@ module Memintro
     # @param error [LoadError]
     # @return [String]
     def self.unreadable(error)
-      "a file of memintro cannot be loaded (#{error.message}); if the program has called chroot or changed its user, " \
-        "do what loads it before: call the method once"
+      "a file of memintro cannot be loaded (#{error.message}); #{remedy(error.path)}"
     end
+
+    # Ruby does not say why it cannot load a file.
+    def self.remedy(path)
+      File.open(path.to_s) { nil }
+    rescue Errno::EMFILE, Errno::ENFILE
+      "no more files may be open: close some, or raise the limit (ulimit -n), and ask again"
+    rescue SystemCallError
+      "if the program has called chroot or changed its user, do what loads it before: call the method once"
+    else
+      "it can be opened now: no more files may have been open (ulimit -n), or it was missing; ask again"
+    end
+    private_class_method :remedy
 
     # @return [Boolean]
     def self.in_signal_handler?

@@ -59,6 +59,8 @@ fn publish(before: *mut Kept, fresh: Box<Kept>) {
 
 fn open(pid: libc::pid_t) -> std::io::Result<Kept> {
     let file = File::open("/proc/self/statm")?;
+    // Where a stream of the program is closed, its number is left free.
+    let file = if file.as_raw_fd() > libc::STDERR_FILENO { file } else { file.try_clone()? };
     let (device, inode) = identity(file.as_raw_fd()).ok_or_else(std::io::Error::last_os_error)?;
     Ok(Kept { pid, descriptor: file.into_raw_fd(), device, inode })
 }
@@ -86,5 +88,5 @@ fn identity(descriptor: RawFd) -> Option<(u64, u64)> {
 }
 
 fn unreadable(error: std::io::Error) -> Trouble {
-    Trouble::Unreadable("/proc/self/statm".to_owned(), error.to_string())
+    Trouble::Unreadable("/proc/self/statm".to_owned(), super::in_words(&error))
 }

@@ -211,9 +211,19 @@ fn path(pid: i32, name: &str) -> String {
     format!("/proc/{pid}/{name}").trim_end_matches('/').to_owned()
 }
 
+/// Why nothing could be read, where /proc is not to blame.
+pub(crate) const NO_DESCRIPTOR: &str = "no more files may be open: raise the limit (ulimit -n)";
+
+fn in_words(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => NO_DESCRIPTOR.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 fn plain(error: &ProcError) -> String {
     match error {
-        ProcError::Io(error, _) => error.to_string(),
+        ProcError::Io(error, _) => in_words(error),
         ProcError::NotFound(_) => "it is not there".to_owned(),
         ProcError::PermissionDenied(_) => "permission denied".to_owned(),
         _ => "its format is not known".to_owned(),

@@ -57,6 +57,9 @@ fn answer<T>(ruby: &Ruby, result: Result<T, Trouble>) -> Result<T, Error> {
                     "{file} may not be read: process {pid} is another user's, or /proc is mounted with hidepid; run as its user or as root"
                 ),
             ),
+            Trouble::Unreadable(file, why) if why == process::NO_DESCRIPTOR => {
+                ("ProcError", format!("{file} cannot be read: {why}"))
+            }
             Trouble::Unreadable(file, why) => (
                 "ProcError",
                 format!("{file} cannot be read: {why}; memory of processes is read from Linux's /proc, so mount it"),
