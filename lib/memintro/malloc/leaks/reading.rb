@@ -225,7 +225,9 @@ module Memintro
     def refuse_unless_done
       if sum("no_pagemap").positive?
         raise LeaksError, "the kernel does not show which pages are there (/proc/self/pagemap), so memory cannot " \
-                          "be searched without taking all of it"
+                          "be searched without taking all of it. A process that was started as another user, or " \
+                          "has called prctl(PR_SET_DUMPABLE, 0), may not read that file: start it as its user " \
+                          "(setpriv, systemd's User=)"
       end
       if !trustworthy? && difference
         raise LeaksError, "#{difference}: no verdict is given. Ask again; if it stays so, track " \
