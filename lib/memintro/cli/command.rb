@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../support/files"
+
 module Memintro
   module CLI
     # The base of the subcommands: an option parser with help, made from the table of settings.
@@ -92,9 +94,9 @@ module Memintro
       # @param file [String]
       # @return [String] absolute, since the program may change its folder
       def absolute(file)
-        File.expand_path(file)
-      rescue SystemCallError
-        raise Failure, "the current folder has been removed: change to another one, or give #{file} with its whole path"
+        Files.absolute(file)
+      rescue Error => e
+        raise Failure, e.message
       end
 
       # @return [Numeric] what a flag got that is no setting

@@ -55,7 +55,7 @@ module Memintro
       private
 
       def arguments_for(listener)
-        given = { path: File.expand_path(@output.gsub("%p", listener.pid.to_s)) }
+        given = { path: absolute(@output.gsub("%p", listener.pid.to_s)) }
         given[:redact] = @redact unless @redact.nil?
         given[:compress] = @compress if @compress
         given

@@ -120,7 +120,7 @@ module Memintro
       end
 
       def absolute(file)
-        file.to_s.empty? || file == "-" ? file : OutputTarget.absolute(file)
+        file.to_s.empty? || file == "-" ? file : Files.absolute(file)
       end
 
       def check_mode

@@ -4,7 +4,7 @@ require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
 require_relative "../support/arguments"
 require_relative "../support/json_text"
-require_relative "../support/output_target"
+require_relative "../support/files"
 
 module Memintro
   # The method that writes a dump of the heap. {Memintro} is extended with it.
@@ -40,10 +40,17 @@ module Memintro
       compress = Arguments.choice(:compress, compress, CHOICES)
       redact = redact.nil? ? HeapCopy.redact? : Arguments.flag(:redact, redact)
       Arguments.count(:seconds, seconds, least: 1, most: 86_400)
-      untracked { write_dump(OutputTarget.absolute(Arguments.text(:path, path)), compress, redact, seconds, &progress) }
+      path = Arguments.text(:path, path)
+      untracked { write_dump(file_of_dump(path), compress, redact, seconds, &progress) }
     end
 
     private
+
+    def file_of_dump(path)
+      Files.absolute(path)
+    rescue Error => e
+      raise HeapDumpError, e.message
+    end
 
     def write_dump(path, compress, redact, seconds, &progress)
       compress = COMPRESSIONS.fetch(File.extname(path), "plain") if compress == :auto

@@ -2,6 +2,7 @@
 
 require_relative "../error"
 require_relative "../support/arguments"
+require_relative "../support/files"
 require_relative "../support/json_text"
 require_relative "../support/list"
 require_relative "../support/names"
@@ -97,13 +98,23 @@ module Memintro
       end
     end
 
+    # @api private
+    # @return [String] the file that an argument names
+    # @raise [HeapDumpError]
+    def self.absolute(name, file)
+      file = Arguments.text(name, file)
+      Files.absolute(file)
+    rescue Error => e
+      raise HeapDumpError, e.message
+    end
+
     # @return [String] the file
     attr_reader :path
 
     # See {.open}.
     # @api private
     def initialize(path)
-      @path = File.expand_path(Arguments.text(:path, path)).freeze
+      @path = HeapDump.absolute(:path, path).freeze
       raise HeapDumpError, "#{Names.printable(@path)}: is a folder; give a heap dump" if File.directory?(@path)
 
       File.open(@path) { nil }
@@ -256,7 +267,7 @@ module Memintro
 
     private
 
-    def written(command, output) = asked(command, TOP, "--output=#{File.expand_path(Arguments.text(:output, output))}")
+    def written(command, output) = asked(command, TOP, "--output=#{HeapDump.absolute(:output, output)}")
 
     def asked(command, top, *flags, files: [path]) = Answer.new(ask(command, top, *flags, files: files))
 

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../error"
+
 module Memintro
   # Methods that all writers of files share.
   #
@@ -66,6 +68,17 @@ module Memintro
       Dir.pwd
     rescue SystemCallError
       nil
+    end
+
+    # @param path [String] need not be text
+    # @return [String]
+    # @raise [Error] if it is relative, and there is no current folder that it is relative to
+    def self.absolute(path)
+      folder = path.b.start_with?("/") ? "/" : Dir.pwd.b
+      File.expand_path(path.b, folder).force_encoding(Encoding.find("filesystem"))
+    rescue SystemCallError
+      raise Error, "the current folder has been removed: change to another one, or give #{path.inspect} with its " \
+                   "whole path"
     end
 
     # Writes a new file beside the path and renames it: an existing file is replaced only when the new one is complete,

@@ -21,19 +21,13 @@ module Memintro
     def self.trouble(file)
       return if Defaults::STREAMS.key?(file)
 
-      path = absolute(file)
+      path = Files.absolute(file)
       folder = File.dirname(path)
       return "there is no folder #{folder}" unless File.directory?(folder)
       return "this is a folder; give a file in it" if File.directory?(path)
       return ("it cannot be written to" unless File.writable?(path)) unless replaceable?(path)
 
       "folder #{folder} cannot be written to" unless File.writable?(folder)
-    end
-
-    # @param file [String] need not be text
-    # @return [String]
-    def self.absolute(file)
-      File.expand_path(file.b, Dir.pwd.b).force_encoding(Encoding.find("filesystem"))
     end
 
     # Renaming a file over /dev/null, a named pipe or the like would destroy it.
@@ -102,7 +96,7 @@ module Memintro
       return if @stream
 
       # As bytes, because a name need not be text.
-      @pattern = self.class.absolute(pattern).b
+      @pattern = Files.absolute(pattern).b
       shared = @pattern.include?("%p") || self.class.replaceable?(@pattern)
       @owner = OutputOwner.new(@pattern, :first_free) if shared
     end

@@ -13,6 +13,9 @@ use crate::units;
 /// Only its owner may read it.
 const MODE: libc::mode_t = 0o600;
 
+/// A file without a name is named by its descriptor here.
+const DESCRIPTORS: &str = "/proc/self/fd";
+
 /// A file beside its later name.
 pub(super) struct NewFile {
     folder: File,
@@ -71,7 +74,7 @@ impl NewFile {
             Some(name) => name,
             None => {
                 let name = random_name()?;
-                let itself = CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+                let itself = CString::new(format!("{DESCRIPTORS}/{}", self.file.as_raw_fd()))?;
                 // SAFETY: terminated names and open descriptors.
                 check(unsafe {
                     libc::linkat(
@@ -106,19 +109,26 @@ impl Drop for NewFile {
     }
 }
 
-/// A file without a name; with one where the file system has no such files.
+/// A file without a name; with one where the file system has no such files, or where there is no /proc to name it by.
 fn open(folder: &File) -> Result<(File, Option<CString>), Error> {
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     let folder = folder.as_raw_fd();
     // SAFETY: an open folder and terminated names.
     let found = unsafe { libc::openat(folder, c".".as_ptr(), flags | libc::O_TMPFILE, MODE) };
-    if found >= 0 {
+    if found < 0 {
+        let error = Error::last_os_error();
+        if !matches!(
+            error.raw_os_error(),
+            Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOENT)
+        ) {
+            return Err(error);
+        }
+    } else {
         // SAFETY: nothing else owns it.
-        return Ok((unsafe { File::from_raw_fd(found) }, None));
-    }
-    let error = Error::last_os_error();
-    if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL | libc::ENOENT)) {
-        return Err(error);
+        let file = unsafe { File::from_raw_fd(found) };
+        if Path::new(DESCRIPTORS).exists() {
+            return Ok((file, None));
+        }
     }
     let name = random_name()?;
     // SAFETY: as above.

@@ -19,7 +19,7 @@ const OF_TOTALS: [&str; 7] = [
     "support/figures",
     "malloc/totals",
 ];
-const OF_HEAP: [&str; 16] = [
+const OF_HEAP: [&str; 13] = [
     "support/advice",
     "support/arguments",
     "support/names",
@@ -28,10 +28,7 @@ const OF_HEAP: [&str; 16] = [
     "support/untracked_text",
     "support/list",
     "support/value_object",
-    "support/defaults",
     "support/files",
-    "support/output_owner",
-    "support/output_target",
     "heap/heap_copy",
     "heap/holder",
     "heap/holding",

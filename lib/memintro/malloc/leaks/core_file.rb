@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../leaks"
+require_relative "../../support/files"
 require_relative "../../support/json_text"
 require_relative "../../support/names"
 require_relative "../../support/paths"
@@ -17,7 +18,7 @@ module Memintro
       # @raise [LeaksError] if there is no verdict
       def self.search(path, first_words: false)
         flags = first_words ? ["first-words"] : []
-        text, error, status = ToolCall.capture("leaks-core", File.expand_path(path), *flags)
+        text, error, status = ToolCall.capture("leaks-core", absolute(path), *flags)
         raise LeaksError, said(error, status) unless status.success?
 
         answer = JsonText.parse(text.force_encoding(Encoding::UTF_8))
@@ -28,6 +29,13 @@ module Memintro
       rescue JsonText::Invalid => e
         raise LeaksError, "the tool's answer is not JSON (#{e.message}); it may belong to another version of memintro"
       end
+
+      def self.absolute(path)
+        Files.absolute(path)
+      rescue Error => e
+        raise LeaksError, e.message
+      end
+      private_class_method :absolute
 
       def self.said(error, status)
         text = Names.lines(error.dup.force_encoding(Encoding::UTF_8).scrub).strip.delete_prefix("memintro: ")
