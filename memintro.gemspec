@@ -16,7 +16,7 @@ Gem::Specification.new do |spec|
 
   # The whole workspace goes along, for cargo reads every member's manifest before it builds one of them.
   spec.files = Dir.chdir(__dir__) do
-    Dir["lib/**/*.{rb,md}", "lib/memintro/report/html/*.{html,css,js}",
+    Dir["lib/**/*.{rb,md}",
         "exe/*", "sig/**/*.{rbs,yaml}", "docs/**/*.md", "examples/**/*.{rb,ru,md,gnuplot}",
         "ext/memintro/*.{rb,rs,toml,ld}", "ext/memintro/src/**/*.rs",
         "crates/*/*.{rs,toml,ld}", "crates/*/{src,tests,benches,examples}/**/*.{rs,c}",

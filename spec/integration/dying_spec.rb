@@ -38,9 +38,9 @@ RSpec.describe "A process that dies and leaves a dump" do
         # What a core file would show.
         expect(own.last).to eq(own.first)
         expect(figures[:ended_by]).to eq(signal)
-        dump = Memintro::Native.read_dump(path("dump"))
-        expect([dump[:pid], dump[:signal]]).to eq([figures[:pid], signal])
-        expect(dump[:sites].count { |site| site[2].start_with?("dying-") }).to be >= 200
+        dump = Memintro::Native::Report.read(File.binread(path("dump")))
+        expect(dump.process).to include(pid: figures[:pid], signal: signal)
+        expect(dump.rows.count { |site| site[2].start_with?("dying-") }).to be >= 200
         expect(Dir.children(folder)).to eq(["dump"])
       end
     end

@@ -2,16 +2,11 @@
 
 require_relative "../spec_helper"
 require_relative "../support/chromium"
-require "memintro"
-require "memintro/malloc/call_sites"
-require "memintro/report/report"
-require "memintro/report/html"
-require "stringio"
+require_relative "../support/saved_report"
 require "tmpdir"
 
 # The page in a real browser, whose console must stay clean.
 RSpec.describe "The page with a flame graph" do
-  DrawnFrame = Struct.new(:path, :line, :label)
   # To be seen: HOSTILE must not run, and must not turn the direction of writing.
   HOSTILE = ["/a/</script><script>window.hacked=1</script>.rb", "/a/<img src=x onerror=window.hacked=1>.rb",
              "/a/\u202Egpj.rb", "/a/bad\xFF.rb".b, "/a/#{'x' * 10_000}.rb",
@@ -30,23 +25,20 @@ RSpec.describe "The page with a flame graph" do
 
   after { expect(@browser.complaints).to eq([]) }
 
+  # A row, and its frames.
   def site(id, path, line, total, freed: 0, marked: 0, objects: nil, variances: nil)
-    Memintro::CallSite.new([id, :ruby, path, line, 1, 0, total, freed, 0, 0, marked, variances, nil, objects])
+    [[id, :ruby, path, line, 1, 0, total, freed, 0, 0, marked, variances, nil, objects], nil]
   end
 
-  def stacked(site, *frames)
-    stack = frames.map { |path, line, label| DrawnFrame.new(path, line, label) }
-    site.dup.tap { |one| one.define_singleton_method(:stack) { stack } }
-  end
+  def stacked(site, *frames) = [site.first, frames]
 
-  # @param sites [Array<CallSite>]
+  # @param sites [Array]
   def visit(sites, estimated: false)
-    totals = Memintro::Totals.new(10_000, 0, 9, 0, 0, 0, 0, estimated ? [1e4] * 4 : nil)
-    rows = sites.map { |one| one.instance_variable_get(:@row) }
-    made = Memintro::CallSites.new(totals, rows, { pid: 7, program: HOSTILE[0], memintro: "0" })
-    allow(made).to receive(:top).and_return(sites)
+    totals = [10_000, 0, 9, 0, 0, 0, 0, estimated ? [1e4] * 4 : nil]
+    process = { pid: 7, program: HOSTILE[0], memintro: "0" }
+    report = SavedReport.read(rows: sites.map(&:first), totals: totals, process: process, **SavedReport.whole(sites))
     file = File.join(@folder, "page.html")
-    File.open(file, "w") { |io| Memintro::Report::Html.new(made).write(io) }
+    File.write(file, SavedReport.written(report, format: :html))
     @browser.visit(file)
   end
 

@@ -10,7 +10,7 @@ RSpec.describe "Native children" do
 
   def dumps(folder)
     require "memintro"
-    Dir[File.join(folder, "*")].sort.map { |file| Memintro::Native.read_dump(file) }
+    Dir[File.join(folder, "*")].sort.map { |file| Memintro::Native::Report.read(File.binread(file)) }
   end
 
   it "leave one dump for each process that ends in the ordinary way" do
@@ -21,8 +21,8 @@ RSpec.describe "Native children" do
       expect(status).to be_success
       found = dumps(folder)
       expect(found.size).to eq(3)
-      expect(found.map { |dump| dump[:totals].first }).to all(be > 1_000)
-      expect(found.flat_map { |dump| dump[:sites].map { |site| site[1] } }.uniq).to eq([:native])
+      expect(found.map { |dump| dump.totals.first }).to all(be > 1_000)
+      expect(found.flat_map { |dump| dump.rows.map { |site| site[1] } }.uniq).to eq([:native])
     end
   end
 
@@ -48,8 +48,8 @@ RSpec.describe "Native children" do
         expect([result.stderr, result.status.exitstatus, result.json[:right]]).to eq(["", status, 10])
         expect(Dir.children(folder)).to eq([result.json[:pid].to_s])
         dump = dumps(folder).first
-        expect(dump).to include(pid: result.json[:pid], signal: 0, exit_status: told)
-        own = dump[:sites].select { |site| site[2].start_with?("processes-") }
+        expect(dump.process.values_at(:pid, :signal, :exit_status)).to eq([result.json[:pid], 0, told])
+        own = dump.rows.select { |site| site[2].start_with?("processes-") }
         # All of them: what came before the children, between them and after them.
         expect(own.map { |site| site[4, 4] }).to eq([[100, 40, 300_000, 120_000]])
       end

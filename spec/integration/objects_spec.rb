@@ -355,7 +355,7 @@ RSpec.describe "objects by line" do
       file = Tempfile.new
       Memintro.report(file, format: :json)
       file.flush
-      back = Memintro::CallSites::Reader.read(file.path).top(1, by: :live_objects).first
+      back = Memintro::CallSites.of(Memintro::Native::Report.read(File.binread(file.path))).top(1, by: :live_objects).first
       text = StringIO.new
       Memintro.report(text)
       puts JSON.generate(aged: aged.values_at("-e:#{line}", "-e:#{line + 2}"), line: line, back: back.to_h.values_at(:name, :live_objects),

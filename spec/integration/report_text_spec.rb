@@ -2,17 +2,21 @@
 
 require_relative "../spec_helper"
 
-# The text of a report comes from the extension, and from Ruby where it is of other processes. They must not differ.
+# The text of a report is the same from the process and from the JSON that it has written.
 RSpec.describe "The text of a report" do
   # Both of the same figures, by all of these figures and with several numbers of sites; prints what differs.
   TWINS = <<~'RUBY'
     require "stringio"
     def both(top, by)
-      native, ruby = StringIO.new, StringIO.new
+      native, json, file = StringIO.new, StringIO.new, StringIO.new
       Memintro.report(native, top: top, by: by)
-      Memintro.untracked { Memintro.__send__(:long_report, ruby, :text, top, by, nil) }
+      Memintro.report(json, format: :json, by: by)
+      Memintro.untracked do
+        file.define_singleton_method(:tty?) { native.tty? }
+        Memintro::Report.write(Memintro::Native::Report.read(json.string), file, top: top, by: by)
+      end
       # The time and the RSS are of two moments.
-      [native, ruby].map { |io| io.string.sub(/\d\d:\d\d:\d\dZ/, "").sub(/^RSS \d+\.\d MiB; /, "RSS; ") }
+      [native, file].map { |io| io.string.sub(/\d\d:\d\d:\d\dZ/, "").sub(/^RSS \d+\.\d MiB; /, "RSS; ") }
     end
 
     # What tracking itself uses may have grown by a page from one to the other, and its last digit with it.
@@ -27,9 +31,9 @@ RSpec.describe "The text of a report" do
       GC.disable
       figures.each { |by| both(1, by) }
       differences = figures.product([0, 1, 20, nil]).filter_map do |by, top|
-        native, ruby = both(top, by).map(&:lines)
-        pair = native.zip(ruby).find { |one, other| one != other && !a_page_more?(one, other) }
-        [by, top, *pair] if pair || native.size != ruby.size
+        native, file = both(top, by).map(&:lines)
+        pair = native.zip(file).find { |one, other| one != other && !a_page_more?(one, other) }
+        [by, top, *pair] if pair || native.size != file.size
       end
       puts both(3, :live_bytes).first, "", "differences: #{differences.inspect}"
     end
@@ -143,7 +147,7 @@ RSpec.describe "The text of a report" do
       .and match(/\e\[2m *live +share .*call site\e\[0m$/)
   end
 
-  it "names a program and files of any bytes as Ruby does" do
+  it "names a program and files of any bytes alike" do
     text = differences(<<~'RUBY')
       $0 = "odd\e[31m\xff name"
       Memintro.start
@@ -156,5 +160,21 @@ RSpec.describe "The text of a report" do
     RUBY
     expect(text).to include("odd\\x1B[31m\\xFF name\n", "  ruby/3.1.0/json.rb:7\n", "  /app/a\\xE2\\x80\\xAEb.rb:7\n",
                             "  mine.rb:7\n", "  c-2/d.rb:7\n", "  /bad\\xFF.rb:7\n")
+  end
+
+  it "has 20 call sites, and JSON has all, unless told otherwise" do
+    result = run_ruby(code: <<~'RUBY').must_succeed
+      require "json"
+      require "stringio"
+      Memintro.start
+      kept = (1..25).map { |line| eval("'x' * 9_999", nil, "/many.rb", line) }
+      Memintro.stop
+      texts = [{}, { format: :json }, { format: "json", top: 2 }, { top: nil }].map do |options|
+        StringIO.new.tap { |io| Memintro.report(io, **options) }.string
+      end
+      shown = ->(text) { text.start_with?("{") ? JSON.parse(text)["call_sites"].size : text[/^(\d+) of \d+ call/, 1].to_i }
+      puts JSON.generate(texts.map(&shown))
+    RUBY
+    expect(result.json).to match([20, be >= 25, 2, be >= 25])
   end
 end

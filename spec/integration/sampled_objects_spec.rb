@@ -176,7 +176,7 @@ RSpec.describe "sampled objects by line" do
       file = Tempfile.new
       Memintro.report(file, format: :json)
       file.flush
-      back = Memintro::CallSites::Reader.read(file.path).top(1, by: :live_objects).first
+      back = Memintro::CallSites.of(Memintro::Native::Report.read(File.binread(file.path))).top(1, by: :live_objects).first
       Memintro.listen
       require "memintro/control/directory"
       client = Memintro::Control::Directory.new.find($$.to_s).client

@@ -17,9 +17,6 @@ class FakeNative
   attr_accessor :rows, :figures, :aged, :block_list, :tracking, :start_answer
   attr_reader :calls, :depth
 
-  # Ruby writes the report from the fixed figures.
-  def report_text(*) = nil
-
   def sortable?(name) = Memintro::CallSite::FIGURES.include?(name.to_sym)
 
   def initialize(rows: ROWS, figures: TOTALS, tracking: true)
@@ -85,5 +82,4 @@ class FakeNative
   def track_objects(wanted) = (@calls << [:track_objects, wanted]) && wanted
   def give_pages_back = nil
   %i[rss peak_rss swap vsize pss uss].each { |name| define_method(name) { 50 * 2**20 } }
-  def read_dump(_path) = raise("no dump")
 end

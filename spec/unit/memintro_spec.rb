@@ -233,14 +233,6 @@ RSpec.describe "Memintro" do
   end
 
   describe ".report" do
-    it "writes 20 sites as text and all as JSON, unless told otherwise" do
-      native.rows = Array.new(25) { |i| [i + 3, :ruby, "a.rb", i, 1, 0, 8, 0, 0, 0, 0] }
-      texts = [{}, { format: :json }, { format: "json", top: 2 }, { top: nil }].map do |options|
-        StringIO.new.tap { |io| Memintro.report(io, **options) }.string
-      end
-      expect(texts.map { |text| text.scan("a.rb").size }).to eq([20, 50, 4, 25])
-    end
-
     it "refuses what it cannot write to, and formats and figures it does not have" do
       expect { Memintro.report(:stdout) }.to raise_error(TypeError, /:stdout cannot be written to/)
       expect { Memintro.report(StringIO.new, format: :xml) }

@@ -23,8 +23,8 @@ RSpec.describe RubyLayers do
   end
 
   it "refuses a require of a folder that is above" do
-    expect(wrong_with("support/units.rb", "require_relative \"../report/text\"\n"))
-      .to eq(["lib/memintro/support/units.rb:LAST: support requires ../report/text, which is report's"])
+    expect(wrong_with("support/units.rb", "require_relative \"../report/report\"\n"))
+      .to eq(["lib/memintro/support/units.rb:LAST: support requires ../report/report, which is report's"])
   end
 
   it "refuses a require of a folder beside" do
@@ -33,8 +33,8 @@ RSpec.describe RubyLayers do
   end
 
   it "refuses a constant from above, as Ruby would look it up" do
-    expect(wrong_with("malloc/totals.rb", "module Memintro; class Totals; X = Report::Text::COLUMNS; end; end\n"))
-      .to eq(["lib/memintro/malloc/totals.rb:LAST: malloc names Report::Text::COLUMNS, which is report's"])
+    expect(wrong_with("malloc/totals.rb", "module Memintro; class Totals; X = Report::FORMATS; end; end\n"))
+      .to eq(["lib/memintro/malloc/totals.rb:LAST: malloc names Report::FORMATS, which is report's"])
   end
 
   it "does not take a constant for another one of the same name" do

@@ -308,6 +308,13 @@ macro_rules! define_totals {
             pub const VALUES: [&str; [$(stringify!($sum),)+ $(stringify!($exact),)+].len()] =
                 [$(stringify!($sum),)+ $(stringify!($exact),)+];
 
+            /// Adds what another process has.
+            pub fn add(&mut self, part: &Self) {
+                $(self.$sum.add(&part.$sum);)+
+                $(self.$exact = self.$exact.wrapping_add(part.$exact);)+
+                self.estimated |= part.estimated;
+            }
+
             /// The figures alone.
             #[must_use]
             pub const fn values(&self) -> [u64; Self::VALUES.len()] {

@@ -1,7 +1,7 @@
 //! Standard errors and intervals of a call site's sampled figures, as `Memintro::Estimates` and `Memintro::CallSite`
 //! compute them in Ruby. A spec compares the two.
 
-use memintro_abi::Estimated;
+use memintro_abi::{Estimated, Figures};
 
 use crate::figures::{self, computed};
 use crate::sites::Site;
@@ -156,6 +156,64 @@ impl Estimates {
             old_blocks: Estimate::of_sum(&record.old_blocks, Some(block)),
             objects: OfObjects::of(site, &live_bytes),
             ..figures::estimates(of, block, byte)
+        }
+    }
+}
+
+/// Blocks are not smaller: so many more can be where none was sampled.
+const LEAST_BLOCK: f64 = 16.0;
+
+/// The totals of a process; their variances are 0 unless they are estimates.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Bytes allocated.
+    pub allocated_bytes: Estimate,
+    /// Bytes freed.
+    pub freed_bytes: Estimate,
+    /// Bytes that are live.
+    pub live_bytes: Estimate,
+    /// Allocations.
+    pub allocations: Estimate,
+    /// Frees.
+    pub frees: Estimate,
+    /// Blocks that are live.
+    pub live_blocks: Estimate,
+}
+
+impl Totals {
+    /// Of a process whose samples have this mean distance; 0: it is not known.
+    #[must_use]
+    pub fn of(figures: &Figures, sample_bytes: u64) -> Self {
+        let nothing_sampled = figures.allocated_bytes.variance <= 0.0;
+        let mean = if nothing_sampled { sample_bytes as f64 } else { 0.0 };
+        let byte = mean.max(per_sample(&figures.allocated_bytes));
+        let block = (mean / LEAST_BLOCK).max(per_sample(&figures.allocations));
+        let all = |of: &Estimated, one: f64| Estimate::of_sum(of, Some(one));
+        let live = |came: &Estimated, went: &Estimated, one: f64| {
+            let of = left(came, went);
+            let value = came.value.wrapping_sub(went.value).cast_signed();
+            estimate(value as f64, of.variance, of.skew, one)
+        };
+        Self {
+            allocated_bytes: all(&figures.allocated_bytes, byte),
+            freed_bytes: all(&figures.freed_bytes, byte),
+            live_bytes: live(&figures.allocated_bytes, &figures.freed_bytes, byte),
+            allocations: all(&figures.allocations, block),
+            frees: all(&figures.frees, block),
+            live_blocks: live(&figures.allocations, &figures.frees, block),
+        }
+    }
+
+    /// By its name in the list of figures.
+    pub(crate) fn named(&self, name: &str) -> Option<&Estimate> {
+        match name {
+            "allocated_bytes" => Some(&self.allocated_bytes),
+            "freed_bytes" => Some(&self.freed_bytes),
+            "live_bytes" => Some(&self.live_bytes),
+            "allocations" => Some(&self.allocations),
+            "frees" => Some(&self.frees),
+            "live_blocks" => Some(&self.live_blocks),
+            _ => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use memintro_abi::{Adds, BlockFigures, Figure, SITE_FIGURES, SiteRecord, Unit};
 
 use crate::estimates::{Estimate, Estimates};
-use crate::sites::{Aged, Site};
+use crate::sites::{Aged, Site, Sites};
 
 pub(crate) mod computed;
 
@@ -143,6 +143,13 @@ macro_rules! define_readers {
 }
 memintro_abi::site_figures!(define_readers);
 
+/// The first figure of the list, for what must have one and sorts nothing.
+#[must_use]
+pub fn first() -> Reader {
+    let [(value, estimate), ..] = READERS;
+    Reader { figure: &SITE_FIGURES[0], value, estimate }
+}
+
 /// Live bytes of a record's blocks.
 #[must_use]
 pub fn live_bytes(record: &SiteRecord) -> i64 {
@@ -158,6 +165,16 @@ pub fn all() -> impl Iterator<Item = Reader> + Clone {
 #[must_use]
 pub fn sortable(name: &str) -> Option<Reader> {
     all().find(|reader| reader.figure.name == name && reader.figure.is_sortable())
+}
+
+impl Sites {
+    /// Sorts them: greater figures first, then the earlier site.
+    pub fn sort(&mut self, figure: Reader) {
+        self.list.sort_unstable_by(|one, other| {
+            let of = |site| figure.of(site).approximate();
+            of(other).total_cmp(&of(one)).then(one.record.id.cmp(&other.record.id))
+        });
+    }
 }
 
 impl Reader {

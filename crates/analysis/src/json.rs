@@ -6,13 +6,17 @@
 
 use std::io::{self, Write};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use memintro_abi::{Adds, ObjectFigures, SiteKind, Unit};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::ser::Formatter;
 
 use crate::estimates::{Estimate, Estimates};
 use crate::figures::{self, Reader, Value};
 use crate::heap::{Heap, Holder, Iseqs, Occupancy, Place, Pool, Row};
 use crate::sites::{Caller, Callers, Site, Sites};
+use crate::text::is_unprintable;
 
 /// What is written for bytes that are not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +43,36 @@ pub fn number(number: f64) -> String {
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Writing values without maps to memory never fails.
-    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
+    let mut text = Vec::new();
+    // Writing values without maps to memory never fails, and JSON is UTF-8.
+    match write(&mut text, value) {
+        Ok(()) => String::from_utf8(text).unwrap_or_default(),
+        Err(_) => "null".to_owned(),
+    }
+}
+
+/// Writes a value. Characters that a terminal obeys are escaped, so that JSON can be looked at.
+pub(crate) fn write(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    value.serialize(&mut serde_json::Serializer::with_formatter(out, Harmless))?;
+    Ok(())
+}
+
+/// Compact JSON without characters that a terminal obeys.
+struct Harmless;
+
+impl Formatter for Harmless {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        if fragment.is_ascii() && !fragment.contains('\x7f') {
+            return out.write_all(fragment.as_bytes());
+        }
+        let mut begin = 0;
+        for (at, character) in fragment.char_indices().filter(|(_, character)| is_unprintable(*character)) {
+            out.write_all(fragment.get(begin..at).unwrap_or_default().as_bytes())?;
+            write!(out, "\\u{:04x}", u32::from(character))?;
+            begin = at + character.len_utf8();
+        }
+        out.write_all(fragment.get(begin..).unwrap_or_default().as_bytes())
+    }
 }
 
 /// The sites as a list.
@@ -105,19 +137,22 @@ fn occupancy(out: &mut impl Write, occupancy: &Occupancy, free_pages: u64) -> io
     out.write_all(b"}")
 }
 
-fn list<T: Serialize>(out: &mut impl Write, items: impl ExactSizeIterator<Item = T>) -> io::Result<()> {
+pub(crate) fn list<T: Serialize>(
+    out: &mut impl Write,
+    items: impl ExactSizeIterator<Item = T>,
+) -> io::Result<()> {
     let between: &[u8] = if items.len() > SHORT { b",\n" } else { b"," };
     out.write_all(b"[")?;
     for (index, item) in items.enumerate() {
         if index > 0 {
             out.write_all(between)?;
         }
-        serde_json::to_writer(&mut *out, &item)?;
+        write(out, &item)?;
     }
     out.write_all(b"]")
 }
 
-struct Text<'a>(&'a [u8], Bytes);
+pub(crate) struct Text<'a>(pub(crate) &'a [u8], pub(crate) Bytes);
 
 impl Serialize for Text<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -126,7 +161,7 @@ impl Serialize for Text<'_> {
             (Err(_), Bytes::Shown) => serializer.serialize_str(&shown(self.0)),
             (Err(_), Bytes::Exact) => {
                 let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("base64", &base64(self.0))?;
+                map.serialize_entry("base64", &STANDARD.encode(self.0))?;
                 map.end()
             }
         }
@@ -207,27 +242,23 @@ impl Serialize for SiteJson<'_> {
         let (site, record) = (self.site, &self.site.record);
         let name = self.sites.name(site);
         let ruby = record.kind == SiteKind::RUBY;
-        let kind = match record.kind {
-            SiteKind::RUBY => "ruby",
-            SiteKind::NATIVE => "native",
-            _ => "pseudo",
-        };
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("name", &Text(&name, self.bytes))?;
         map.serialize_entry("path", &ruby.then(|| Text(self.sites.text(site), self.bytes)))?;
         map.serialize_entry("lineno", &ruby.then_some(record.line))?;
-        map.serialize_entry("kind", kind)?;
+        map.serialize_entry("kind", kind(record.kind))?;
         for reader in figures::all().filter(Reader::is_of_blocks) {
             map.serialize_entry(reader.figure.name, &reader.of(site))?;
         }
         let estimates = site.is_estimated().then(|| Estimates::of(site));
         // If only old blocks count, these are the live blocks; a snapshot does not need that.
-        if site.aged.is_none() && self.bytes == Bytes::Shown {
+        if site.aged.is_none() && site.knows_old && self.bytes == Bytes::Shown {
             for reader in with(Adds::Old) {
                 map.serialize_entry(reader.figure.name, &reader.of(site))?;
             }
             for (name, _, estimate) in estimates.iter().flat_map(|of| estimated(with(Adds::Old), of)) {
                 standard_error(&mut map, name, estimate)?;
+                map.serialize_entry(&format!("{name}_per_sample"), &estimate.own_per_sample)?;
             }
         }
         if record.objects != ObjectFigures::default() {
@@ -238,7 +269,7 @@ impl Serialize for SiteJson<'_> {
         }
         // Snapshots do not have them.
         if self.bytes == Bytes::Shown
-            && let Some(callers) = site.callers.and_then(|index| self.sites.callers.get(index as usize))
+            && let Some(callers) = self.sites.callers_of(site)
         {
             map.serialize_entry("native_callers", &CallersJson(callers))?;
         }
@@ -249,6 +280,16 @@ impl Serialize for SiteJson<'_> {
             }
         }
         map.end()
+    }
+}
+
+/// What JSON calls a kind of call site.
+#[must_use]
+pub fn kind(kind: SiteKind) -> &'static str {
+    match kind {
+        SiteKind::RUBY => "ruby",
+        SiteKind::NATIVE => "native",
+        _ => "pseudo",
     }
 }
 
@@ -320,11 +361,19 @@ fn estimated(
     readers.filter_map(|reader| Some((reader.figure.name, reader.figure.unit, reader.estimate(of)?)))
 }
 
-fn standard_error<M: SerializeMap>(map: &mut M, name: &str, of: &Estimate) -> Result<(), M::Error> {
+pub(crate) fn standard_error<M: SerializeMap>(
+    map: &mut M,
+    name: &str,
+    of: &Estimate,
+) -> Result<(), M::Error> {
     map.serialize_entry(&format!("{name}_standard_error"), &of.standard_error())
 }
 
-fn interval<M: SerializeMap>(map: &mut M, name: &str, (low, high): (f64, f64)) -> Result<(), M::Error> {
+pub(crate) fn interval<M: SerializeMap>(
+    map: &mut M,
+    name: &str,
+    (low, high): (f64, f64),
+) -> Result<(), M::Error> {
     map.serialize_entry(&format!("{name}_interval"), &[low.floor() as i64, high.ceil() as i64])
 }
 
@@ -361,25 +410,13 @@ fn doubts<M: SerializeMap>(map: &mut M, of: &Estimates) -> Result<(), M::Error> 
 }
 
 /// Each byte that is not UTF-8 as `\xNN`.
-fn shown(bytes: &[u8]) -> String {
+#[must_use]
+pub fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() + 16);
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         for byte in chunk.invalid() {
             text.push_str(&format!("\\x{byte:02X}"));
-        }
-    }
-    text
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let word = (0..3).fold(0, |word, at| (word << 8) | u32::from(three.get(at).copied().unwrap_or(0)));
-        for at in 0..4 {
-            let digit = DIGITS[(word >> (18 - 6 * at)) as usize & 63];
-            text.push(if at > three.len() { '=' } else { char::from(digit) });
         }
     }
     text

@@ -1,6 +1,6 @@
 //! Call sites at one instant, with the texts that their records only point to.
 
-use memintro_abi::{Estimated, SiteKind, SiteRecord};
+use memintro_abi::{Estimated, ObjectFigures, SiteKind, SiteRecord};
 
 use crate::figures::computed;
 
@@ -28,6 +28,21 @@ pub struct Site {
     pub aged: Option<Aged>,
     /// The index of its native callers, if any are known.
     pub callers: Option<u32>,
+    /// The index of its whole stack, if it has one.
+    pub stack: Option<u32>,
+    /// Whether it is known which blocks outlived a collection. A raw dump does not say it.
+    pub knows_old: bool,
+}
+
+/// A line of a whole stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Path of the file, or a name that is no line of Ruby.
+    pub path: Vec<u8>,
+    /// The line; 0: it is no line of Ruby.
+    pub line: u32,
+    /// The method or block.
+    pub label: Option<Vec<u8>>,
 }
 
 /// A native caller of a site, with the names of its frames, the innermost first; none: all others.
@@ -70,6 +85,10 @@ pub struct Sites {
     pub texts: Vec<Vec<u8>>,
     /// Their native callers.
     pub callers: Vec<Callers>,
+    /// Lines of whole stacks, each once.
+    pub frames: Vec<Frame>,
+    /// Whole stacks: indices of frames, the innermost first.
+    pub stacks: Vec<Vec<u32>>,
     /// Number of sites that are left out.
     pub left_out: usize,
     /// The live bytes of these.
@@ -79,17 +98,66 @@ pub struct Sites {
 }
 
 impl Sites {
-    pub(crate) fn text(&self, site: &Site) -> &[u8] {
+    /// Number of all sites, with those that are left out.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.list.len() + self.left_out
+    }
+
+    /// Leaves out all but the first ones. Their live bytes are added to those that were left out before.
+    pub fn leave_out_beyond(&mut self, most: usize) {
+        for site in self.list.iter().skip(most) {
+            self.left_out += 1;
+            self.live_bytes_left_out = self.live_bytes_left_out.wrapping_add(site.live_bytes());
+            let blocks = &site.record.blocks;
+            if blocks.estimated != 0 {
+                let variance = blocks.total_bytes.variance - blocks.freed_bytes.variance;
+                self.variance_left_out = Some(self.variance_left_out.unwrap_or(0.0) + variance);
+            }
+        }
+        self.list.truncate(most);
+    }
+
+    /// Whether objects were tracked at any of them.
+    #[must_use]
+    pub fn has_objects(&self) -> bool {
+        self.list.iter().any(|site| site.record.objects != ObjectFigures::default())
+    }
+
+    /// The lines of a site's whole stack, the innermost first. A site without one is a stack of one line.
+    #[must_use]
+    pub fn frames_of(&self, site: &Site) -> Vec<Frame> {
+        let stack =
+            site.stack.and_then(|index| self.stacks.get(index as usize)).filter(|stack| !stack.is_empty());
+        match stack {
+            Some(stack) => {
+                stack.iter().filter_map(|index| self.frames.get(*index as usize)).cloned().collect()
+            }
+            None => vec![Frame { path: self.text(site).to_vec(), line: site.record.line, label: None }],
+        }
+    }
+
+    /// Its native callers.
+    #[must_use]
+    pub fn callers_of(&self, site: &Site) -> Option<&Callers> {
+        self.callers.get(site.callers? as usize)
+    }
+
+    /// Its path, or its name if it is not a line of Ruby.
+    #[must_use]
+    pub fn text(&self, site: &Site) -> &[u8] {
         self.texts.get(site.text as usize).map_or(b"", Vec::as_slice)
     }
 
     /// Whether objects of any of them are a sample.
-    pub(crate) fn has_sampled_objects(&self) -> bool {
+    #[must_use]
+    pub fn has_sampled_objects(&self) -> bool {
         self.list.iter().any(Site::has_sampled_objects)
     }
 
     /// `path:line`, or the name of the site.
-    pub(crate) fn name(&self, site: &Site) -> Vec<u8> {
+    #[must_use]
+    pub fn name(&self, site: &Site) -> Vec<u8> {
         let mut name = self.text(site).to_vec();
         if site.record.kind == SiteKind::RUBY {
             name.extend_from_slice(format!(":{}", site.record.line).as_bytes());
@@ -106,12 +174,14 @@ impl Site {
     }
 
     /// Whether any of its figures is an estimate.
-    pub(crate) fn is_estimated(&self) -> bool {
+    #[must_use]
+    pub fn is_estimated(&self) -> bool {
         self.record.blocks.estimated != 0 || self.has_sampled_objects()
     }
 
     /// Whether its objects are a sample.
-    pub(crate) fn has_sampled_objects(&self) -> bool {
+    #[must_use]
+    pub fn has_sampled_objects(&self) -> bool {
         self.record.objects.estimated != 0
     }
 }

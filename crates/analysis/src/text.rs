@@ -1,89 +1,101 @@
-//! The report for people about this process, as `Memintro::Report::Text` writes it in Ruby: the process, the totals, a
-//! table of call sites, and notes. A spec compares the two.
-//!
-//! Ruby's version also writes sums of processes. This one is for what most processes report at their end: it needs no
-//! file of Ruby code, which would take longer to load than all of the program's tracking, and no object for each stack.
+//! The report for people: the process, the totals, a table of call sites, and notes. Figures are rounded; JSON has them
+//! exactly.
 
 use std::fmt::Write;
 
-use memintro_abi::{Estimated, Figures, SITE_GC, SiteKind};
+use memintro_abi::{Estimated, Figures, SiteKind};
 
-use crate::estimates::{Estimate, estimate, left, per_sample};
-use crate::sites::{Callers, Sites};
+use crate::estimates::{Estimate, Totals};
+use crate::report::Report;
+use crate::sites::{Callers, Site, Sites};
 use columns::Columns;
 use names::Names;
 use stacks::OfLine;
 use units::{bytes, count, counted, noun, uncertain};
 
 mod columns;
-mod names;
+pub(crate) mod names;
+mod old;
 pub mod stacks;
-mod units;
+pub(crate) mod units;
 
-/// What the first lines say.
-#[derive(Clone, Debug, Default)]
-pub struct Head {
-    /// The version of memintro.
-    pub memintro: String,
-    /// The process.
-    pub pid: u32,
-    /// The version of Ruby.
-    pub ruby: String,
-    /// The time.
-    pub time: String,
-    /// The program's name.
-    pub program: Vec<u8>,
-    /// `full` or `sampled`, while it is tracked.
-    pub mode: Option<&'static str>,
-    /// Whether it was tracked from its beginning.
-    pub preloaded: bool,
-    /// Mean distance of the samples; 0: none.
-    pub sample_bytes: u64,
-    /// Why allocations do not reach the hook.
-    pub problem: Option<String>,
+pub(crate) use names::is_unprintable;
+
+/// How a report is written.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The figure that the sites are sorted by.
+    pub by: &'static str,
     /// The folder that paths are shown relative to.
     pub root: Option<Vec<u8>>,
     /// Whether colours are wanted.
     pub colour: bool,
-    /// Resident bytes of the process, where the kernel says.
-    pub rss: Option<u64>,
+    /// Whether the command writes it, which gives other advice than the process itself.
+    pub is_command: bool,
 }
 
 /// Most callers of a site that are shown, and the least share that one must have.
 const MOST_CALLERS: usize = 3;
 const LEAST_SHARE: f64 = 0.05;
-/// Blocks are not smaller: so many more can be where none was sampled.
-const LEAST_BLOCK: f64 = 16.0;
 
-/// The report. `by` is what the sites are sorted by, `stacks` what is known of who calls the first of them.
-#[must_use]
-pub fn report(head: &Head, totals: &Figures, sites: &Sites, by: &str, stacks: &[OfLine]) -> String {
-    let mut text = String::with_capacity(4096);
-    header(&mut text, head);
-    let sums = Sums::of(totals, head.sample_bytes);
-    sums.write(&mut text, head.rss);
-    text.push('\n');
-    let has_callers = body(&mut text, head, &sums, sites, by, stacks);
-    notes(&mut text, head, &sums, sites, has_callers);
-    text
-}
-
-fn header(text: &mut String, head: &Head) {
-    let mode = match head.mode {
-        None => "not tracking".to_owned(),
-        Some(mode) => {
-            let distance = if mode == "sampled" && head.sample_bytes > 0 {
-                format!(" ({})", bytes(head.sample_bytes.cast_signed()))
-            } else {
-                String::new()
-            };
-            format!("{mode} mode{distance}, {}", if head.preloaded { "preloaded" } else { "started live" })
+impl Report {
+    /// The report for people, with the sites in their order. `stacks` is what is known of who calls the first of them: see
+    /// [`stacks::heaviest`].
+    #[must_use]
+    pub fn text(&self, options: &Options, stacks: &[OfLine]) -> String {
+        if let Some(collections) = self.older_than {
+            return self.old_text(options, collections);
         }
-    };
-    let Head { memintro, pid, ruby, time, .. } = head;
-    let facts = format!("memintro {memintro}: pid {pid}, ruby {ruby}, {mode}, {time}");
-    line(text, &dressed(head, "1", &facts));
-    line(text, &names::printable(&head.program));
+        let mut text = String::with_capacity(4096);
+        self.header(&mut text, options);
+        let sums = Sums::of(self);
+        sums.write(&mut text, self.process.rss_bytes);
+        text.push('\n');
+        let has_callers = body(&mut text, self, options, &sums, stacks);
+        notes(&mut text, self, options, &sums, has_callers);
+        text
+    }
+
+    fn header(&self, text: &mut String, options: &Options) {
+        let process = &self.process;
+        let version = process.memintro.as_deref().unwrap_or_default();
+        let mut facts = vec![format!("pid {}", process.pid.unwrap_or_default())];
+        facts.extend(process.ruby.as_ref().map(|ruby| format!("ruby {ruby}")));
+        facts.extend(self.manner());
+        facts.extend(self.ending());
+        facts.extend(process.time.clone());
+        let facts = names::printable(format!("memintro {version}: {}", facts.join(", ")).as_bytes());
+        line(text, &dressed(options, "1", &facts));
+        if let Some(program) = &process.program {
+            line(text, &names::printable(program.as_bytes()));
+        }
+    }
+
+    /// How it was tracked, where that is known.
+    fn manner(&self) -> Option<String> {
+        let process = &self.process;
+        let mode = process.mode.as_deref()?;
+        if process.tracking != Some(true) {
+            return Some("not tracking".to_owned());
+        }
+        let distance = match process.sample_bytes {
+            Some(mean) if mode == "sampled" && mean > 0 => format!(" ({})", bytes(mean)),
+            _ => String::new(),
+        };
+        let start = if process.preloaded == Some(true) { "preloaded" } else { "started live" };
+        Some(format!("{mode} mode{distance}, {start}"))
+    }
+
+    /// How it ended, where it could not report itself.
+    fn ending(&self) -> Option<String> {
+        if let Some(signal) = self.process.signal.filter(|signal| *signal > 0) {
+            let name = i32::try_from(signal).ok().and_then(signal_hook::low_level::signal_name);
+            return Some(format!("killed by {}", name.map_or_else(|| format!("SIG{signal}"), str::to_owned)));
+        }
+        let status = self.process.exit_status?;
+        let has_ruby = self.sites.list.iter().any(|site| site.record.kind == SiteKind::RUBY);
+        Some(format!("left by {}({status})", if has_ruby { "exit!" } else { "_exit" }))
+    }
 }
 
 fn line(text: &mut String, line: &str) {
@@ -91,42 +103,20 @@ fn line(text: &mut String, line: &str) {
     text.push('\n');
 }
 
-fn dressed(head: &Head, code: &str, text: &str) -> String {
-    if head.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+fn dressed(options: &Options, code: &str, text: &str) -> String {
+    if options.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// The totals of the process; the variances only where they are estimates.
+/// The totals of the process, as they are shown.
 struct Sums<'a> {
     figures: &'a Figures,
-    allocated_bytes: Estimate,
-    freed_bytes: Estimate,
-    live_bytes: Estimate,
-    allocations: Estimate,
-    frees: Estimate,
-    live_blocks: Estimate,
+    of: Totals,
 }
 
 impl<'a> Sums<'a> {
-    fn of(figures: &'a Figures, sample_bytes: u64) -> Self {
-        let nothing_sampled = figures.allocated_bytes.variance <= 0.0;
-        let mean = if nothing_sampled { sample_bytes as f64 } else { 0.0 };
-        let byte = mean.max(per_sample(&figures.allocated_bytes));
-        let block = (mean / LEAST_BLOCK).max(per_sample(&figures.allocations));
-        let all = |of: &Estimated, one: f64| Estimate::of_sum(of, Some(one));
-        let live = |came: &Estimated, went: &Estimated, one: f64| {
-            let of = left(came, went);
-            let value = came.value.wrapping_sub(went.value).cast_signed();
-            estimate(value as f64, of.variance, of.skew, one)
-        };
-        Self {
-            figures,
-            allocated_bytes: all(&figures.allocated_bytes, byte),
-            freed_bytes: all(&figures.freed_bytes, byte),
-            live_bytes: live(&figures.allocated_bytes, &figures.freed_bytes, byte),
-            allocations: all(&figures.allocations, block),
-            frees: all(&figures.frees, block),
-            live_blocks: live(&figures.allocations, &figures.frees, block),
-        }
+    fn of(report: &'a Report) -> Self {
+        let sample_bytes = report.process.sample_bytes.unwrap_or(0).max(0) as u64;
+        Self { figures: &report.totals, of: Totals::of(&report.totals, sample_bytes) }
     }
 
     fn is_estimated(&self) -> bool {
@@ -141,19 +131,19 @@ impl<'a> Sums<'a> {
         format!("{} {}", self.shown(estimate, count), noun(estimate.value as i64, name))
     }
 
-    fn write(&self, text: &mut String, rss: Option<u64>) {
+    fn write(&self, text: &mut String, rss: Option<i64>) {
         let _ = writeln!(
             text,
             "live {} in {}, allocated {} in {}, freed {} in {}",
-            self.shown(&self.live_bytes, bytes),
-            self.counted(&self.live_blocks, "block"),
-            self.shown(&self.allocated_bytes, bytes),
-            self.counted(&self.allocations, "call"),
-            self.shown(&self.freed_bytes, bytes),
-            self.shown(&self.frees, count),
+            self.shown(&self.of.live_bytes, bytes),
+            self.counted(&self.of.live_blocks, "block"),
+            self.shown(&self.of.allocated_bytes, bytes),
+            self.counted(&self.of.allocations, "call"),
+            self.shown(&self.of.freed_bytes, bytes),
+            self.shown(&self.of.frees, count),
         );
         if let Some(rss) = rss {
-            let _ = write!(text, "RSS {}; ", bytes(rss.cast_signed()));
+            let _ = write!(text, "RSS {}; ", bytes(rss));
         }
         let _ = writeln!(text, "tracking itself uses {}", bytes(self.figures.tracker_bytes.cast_signed()));
     }
@@ -167,52 +157,75 @@ fn shown(estimate: Option<&Estimate>, value: i64, format: fn(i64) -> String) -> 
 }
 
 /// The table, and whether there are native callers in it.
-fn body(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, by: &str, stacks: &[OfLine]) -> bool {
-    let size = sites.list.len() + sites.left_out;
-    if size == 0 {
-        advice(text, head);
+fn body(text: &mut String, report: &Report, options: &Options, sums: &Sums<'_>, stacks: &[OfLine]) -> bool {
+    let sites = &report.sites;
+    if sites.size() == 0 {
+        advice(text, report);
         return false;
     }
     if sites.list.is_empty() {
         remainder(text, sums, sites);
         return false;
     }
-    let (shown, sites_in_all) = (count(sites.list.len() as i64), counted(size as i64, "call site"));
-    let _ = writeln!(text, "{shown} of {sites_in_all}, by {by}:\n");
-    let names = Names::new(head.root.as_deref());
-    let has_callers = table(text, head, &names, sums, sites, by);
+    let (shown, all) = (count(sites.list.len() as i64), counted(sites.size() as i64, "call site"));
+    let _ = writeln!(text, "{shown} of {all}, by {}:\n", options.by);
+    let names = Names::new(options.root.as_deref());
+    let has_callers = table(text, options, &names, sums, sites);
     if sites.left_out > 0 {
         text.push('\n');
         remainder(text, sums, sites);
     }
-    stacks::write(text, head, &names, sites, stacks, by);
+    stacks::write(text, options, &names, sites, stacks);
     has_callers
 }
 
-fn advice(text: &mut String, head: &Head) {
-    if let Some(problem) = &head.problem {
+fn advice(text: &mut String, report: &Report) {
+    if let Some(problem) = &report.process.problem {
         line(text, "memintro sees no allocation in this process:");
-        line(text, problem);
-    } else if head.mode.is_some() {
-        line(text, "No call site has allocated since tracking started.");
-    } else {
-        line(
-            text,
-            "Nothing has been tracked in this process. Call Memintro.start in it and ask again after some work,",
-        );
-        line(text, "or run the program from its start with: memintro run -- CMD");
+        line(text, &names::printable(problem.as_bytes()));
+        return;
+    }
+    match report.process.tracking {
+        Some(true) => line(text, "No call site has allocated since tracking started."),
+        // Only a process that tracked leaves a dump, and the dump does not contain the mode.
+        None => line(text, "Nothing has been allocated in this process."),
+        Some(false) => {
+            line(
+                text,
+                "Nothing has been tracked in this process. Call Memintro.start in it and ask again after some work,",
+            );
+            line(text, "or run the program from its start with: memintro run -- CMD");
+        }
     }
 }
 
-fn table(text: &mut String, head: &Head, names: &Names, sums: &Sums<'_>, sites: &Sites, by: &str) -> bool {
-    let columns = Columns::of(sites, by);
-    let live = sums.live_bytes.value as i64;
+fn table(text: &mut String, options: &Options, names: &Names, sums: &Sums<'_>, sites: &Sites) -> bool {
+    let columns = Columns::of(sites, options.by);
+    let live = sums.of.live_bytes.value as i64;
     let rows: Vec<Vec<String>> = sites.list.iter().map(|site| columns.cells(site, live)).collect();
-    let titles = columns.titles();
+    let mut has_callers = false;
+    write_table(text, options, names, sites, &columns.titles(), &rows, |text, site| {
+        if let Some(callers) = sites.callers_of(site) {
+            has_callers |= native_callers(text, callers);
+        }
+    });
+    has_callers
+}
+
+/// Cells, aligned below their titles, and the name of each site. `after` writes what follows a row.
+fn write_table(
+    text: &mut String,
+    options: &Options,
+    names: &Names,
+    sites: &Sites,
+    titles: &[&str],
+    rows: &[Vec<String>],
+    mut after: impl FnMut(&mut String, &Site),
+) {
     let width = |cell: &str| cell.chars().count();
     let widths: Vec<usize> = (0..titles.len())
         .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| width(cell)).max().unwrap_or(0))
-        .zip(&titles)
+        .zip(titles)
         .map(|(widest, title)| widest.max(width(title)))
         .collect();
     let aligned = |cells: &mut dyn Iterator<Item = &str>, last: &str| {
@@ -223,16 +236,12 @@ fn table(text: &mut String, head: &Head, names: &Names, sums: &Sums<'_>, sites: 
         line.push_str(last);
         line
     };
-    line(text, &dressed(head, "2", &aligned(&mut titles.iter().copied(), "call site")));
-    let mut has_callers = false;
-    for (site, cells) in sites.list.iter().zip(&rows) {
+    line(text, &dressed(options, "2", &aligned(&mut titles.iter().copied(), "call site")));
+    for (site, cells) in sites.list.iter().zip(rows) {
         let name = names.short(&sites.name(site), site.record.kind == SiteKind::RUBY);
         line(text, &aligned(&mut cells.iter().map(String::as_str), &name));
-        if let Some(callers) = site.callers.and_then(|index| sites.callers.get(index as usize)) {
-            has_callers |= native_callers(text, callers);
-        }
+        after(text, site);
     }
-    has_callers
 }
 
 fn native_callers(text: &mut String, callers: &Callers) -> bool {
@@ -286,9 +295,41 @@ fn remaining_error(sums: &Sums<'_>, sites: &Sites) -> Option<f64> {
     let sampled = sites.list.iter().any(|site| site.record.blocks.estimated != 0);
     (sampled || sites.variance_left_out.is_some()).then(|| {
         let variance = sites.variance_left_out.unwrap_or(0.0).max(0.0);
-        let one = sums.live_bytes.per_sample;
+        let one = sums.of.live_bytes.per_sample;
         one.mul_add(one, variance).sqrt()
     })
+}
+
+/// What a reader of estimates must know.
+pub(crate) fn caution(sample_bytes: Option<i64>) -> String {
+    let distance = match sample_bytes {
+        Some(mean) if mean > 0 => format!(", one byte in {}", count(mean)),
+        _ => String::new(),
+    };
+    format!(
+        "Figures with ~ are estimated from a sample{distance}. After ± stands the standard error; the truth is within \
+         two of them in 95 of 100 cases. A range in parentheses, where few blocks were sampled, holds it as often."
+    )
+}
+
+/// What the totals lack, a line each.
+pub(crate) fn caveats(figures: &Figures) -> Vec<String> {
+    let mut lines = Vec::new();
+    if figures.dropped > 0 {
+        lines.push(format!(
+            "{} could not be followed: the budget (max_tracker_bytes), the memory or the 65,536 different sizes of 64 \
+             KiB and more that fit the table ran out. The figures are too low by these.",
+            counted(figures.dropped.cast_signed(), "allocation")
+        ));
+    }
+    if figures.missed_frees > 0 {
+        let was = if figures.missed_frees == 1 { "was" } else { "were" };
+        lines.push(format!(
+            "{} went past the hook and {was} noticed when the address came back.",
+            counted(figures.missed_frees.cast_signed(), "free")
+        ));
+    }
+    lines
 }
 
 /// What is moved out of Ruby's transient heap, up to 3.2, is the collector's where the object is not tracked.
@@ -297,10 +338,12 @@ const MOVED: &str = "(gc) has the contents of arrays, hashes, structs and object
                      holders` says who holds them.";
 
 /// Whether the collector has a tenth of what is live, on a Ruby that moves.
-fn has_moved(head: &Head, sums: &Sums<'_>, sites: &Sites) -> bool {
-    let mut version = head.ruby.split('.').map(|part| part.parse::<u32>().unwrap_or(u32::MAX));
+fn has_moved(report: &Report, sums: &Sums<'_>) -> bool {
+    let (ruby, sites) = (report.process.ruby.as_deref().unwrap_or_default(), &report.sites);
+    let mut version = ruby.split('.').map(|part| part.parse::<u32>().unwrap_or(u32::MAX));
     let is_old = (version.next(), version.next()) < (Some(3), Some(3));
-    let collector = sites.list.iter().find(|site| site.record.id == SITE_GC);
+    let collector =
+        sites.list.iter().find(|site| site.record.kind == SiteKind::PSEUDO && sites.text(site) == b"(gc)");
     let live = |total: Estimated, freed: Estimated| total.value.saturating_sub(freed.value);
     let all = live(sums.figures.allocated_bytes, sums.figures.freed_bytes);
     is_old
@@ -310,38 +353,20 @@ fn has_moved(head: &Head, sums: &Sums<'_>, sites: &Sites) -> bool {
         })
 }
 
-fn notes(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, has_callers: bool) {
+fn notes(text: &mut String, report: &Report, options: &Options, sums: &Sums<'_>, has_callers: bool) {
+    let (process, sites) = (&report.process, &report.sites);
     let mut notes = Vec::new();
     let figures = sums.figures;
     if sums.is_estimated() || sites.has_sampled_objects() {
-        let distance = if head.sample_bytes > 0 {
-            format!(", one byte in {}", count(head.sample_bytes.cast_signed()))
-        } else {
-            String::new()
-        };
-        notes.push(format!(
-            "Figures with ~ are estimated from a sample{distance}. After ± stands the standard error; the truth is \
-             within two of them in 95 of 100 cases. A range in parentheses, where few blocks were sampled, holds it as \
-             often."
-        ));
+        notes.push(caution(process.sample_bytes));
     }
-    if figures.dropped > 0 {
-        notes.push(format!(
-            "{} could not be followed: the budget (max_tracker_bytes), the memory or the 65,536 different sizes of 64 \
-             KiB and more that fit the table ran out. The figures are too low by these.",
-            counted(figures.dropped.cast_signed(), "allocation")
-        ));
-    }
+    notes.extend(caveats(figures));
     if figures.missed_frees > 0 {
-        let was = if figures.missed_frees == 1 { "was" } else { "were" };
-        notes.push(format!(
-            "{} went past the hook and {was} noticed when the address came back.",
-            counted(figures.missed_frees.cast_signed(), "free")
-        ));
-        notes.push("`Memintro.doctor` lists how frees can bypass the hook.".to_owned());
+        let doctor = if options.is_command { "memintro doctor PID" } else { "Memintro.doctor" };
+        notes.push(format!("`{doctor}` lists how frees can bypass the hook."));
     }
-    if let Some(problem) = head.problem.as_ref().filter(|_| sites.list.len() + sites.left_out > 0) {
-        notes.push(format!("Allocations are not seen: {problem}"));
+    if let Some(problem) = process.problem.as_ref().filter(|_| sites.size() > 0) {
+        notes.push(format!("Allocations are not seen: {}", names::printable(problem.as_bytes())));
     }
     if has_callers {
         notes.push(
@@ -349,16 +374,16 @@ fn notes(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, has_cal
                 .to_owned(),
         );
     }
-    if has_moved(head, sums, sites) {
+    if has_moved(report, sums) {
         notes.push(MOVED.to_owned());
     }
-    if head.mode.is_none() && figures.allocations.value > 0 {
+    if process.tracking == Some(false) && figures.allocations.value > 0 {
         notes.push("Tracking is off: these are the figures of its last run.".to_owned());
     }
     if !notes.is_empty() {
         text.push('\n');
     }
     for note in notes {
-        let _ = writeln!(text, "{}{note}", dressed(head, "33", "note: "));
+        let _ = writeln!(text, "{}{note}", dressed(options, "33", "note: "));
     }
 }

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use magnus::{Error, RModule, Ruby, Value, function, prelude::*};
 use memintro_abi::{CallerSample, HookApi, Mode, ModuleRecord};
 use memintro_analysis::raw_dump::RawDump;
+use memintro_analysis::report::NativeNames;
+use memintro_analysis::sites;
 use memintro_native::modules::Modules;
 use memintro_native::{CallerFigures, Chain, Loaded, Name, Names, Registers, SiteFigures, Tally, Unwinder};
 use parking_lot::Mutex;
@@ -352,46 +354,37 @@ pub(crate) fn location(names: &[Name]) -> Option<String> {
 
 /// A site's native callers as Ruby has them in a row: samples, live samples, and the callers with the names of their
 /// frames, the line of C of the innermost one, samples, live samples, share, and share of what is live.
-pub(crate) fn cell(ruby: &Ruby, callers: &Callers, site: u32) -> Result<Option<Value>, Error> {
-    let Some((figures, named)) = callers.of(site) else { return Ok(None) };
-    made(ruby, figures.samples, figures.live_samples, &named).map(Some)
-}
-
-fn made(ruby: &Ruby, samples: u32, live_samples: u32, named: &[Named<'_>]) -> Result<Value, Error> {
-    let list = ruby.ary_new_capa(named.len());
-    for one in named {
-        let names = ruby.ary_from_iter(one.names.iter().map(|name| {
-            let text = ruby.str_new(&name.text);
-            text.freeze();
-            text
-        }));
+pub(crate) fn cell(ruby: &Ruby, callers: &sites::Callers) -> Result<Value, Error> {
+    let text = |text: &str| {
+        let text = ruby.str_new(text);
+        text.freeze();
+        text
+    };
+    let list = ruby.ary_new_capa(callers.list.len());
+    for one in &callers.list {
+        let names = ruby.ary_from_iter(one.frames.iter().map(|name| text(name)));
         names.freeze();
-        let line = location(&one.names).map(|line| {
-            let text = ruby.str_new(&line);
-            text.freeze();
-            text
-        });
         let row = ruby.ary_new_capa(6);
         row.push(names)?;
-        row.push(line)?;
-        row.push(one.figures.samples)?;
-        row.push(one.figures.live_samples)?;
-        row.push(one.figures.share)?;
-        row.push(one.figures.live_share)?;
+        row.push(one.location.as_deref().map(text))?;
+        row.push(one.samples)?;
+        row.push(one.live_samples)?;
+        row.push(one.share)?;
+        row.push(one.live_share)?;
         row.freeze();
         list.push(row)?;
     }
     list.freeze();
     let cell = ruby.ary_new_capa(3);
-    cell.push(samples)?;
-    cell.push(live_samples)?;
+    cell.push(callers.samples)?;
+    cell.push(callers.live_samples)?;
     cell.push(list)?;
     cell.freeze();
     Ok(cell.as_value())
 }
 
 /// The names of the frames that led to the native sites of a dump, the innermost first, by number of the site.
-pub(crate) fn of_dump(dump: &RawDump<'_>) -> HashMap<u32, Vec<Name>> {
+pub(crate) fn of_dump(dump: &RawDump<'_>) -> HashMap<u32, NativeNames> {
     if dump.native_stacks.is_empty() {
         return HashMap::new();
     }
@@ -406,16 +399,10 @@ pub(crate) fn of_dump(dump: &RawDump<'_>) -> HashMap<u32, Vec<Name>> {
         };
         let of = Registers { ip: stack.ip, sp: stack.sp, bp: stack.bp };
         if let Chain::Native(places) = unwinder.chain_of_ended(of, read) {
-            found.insert(stack.site, names.of(&places, unwinder.modules()));
+            let named = names.of(&places, unwinder.modules());
+            let frames = named.iter().map(|name| name.text.clone()).collect();
+            found.insert(stack.site, NativeNames { frames, location: location(&named) });
         }
     }
     found
-}
-
-/// As [`cell`], of one sample.
-pub(crate) fn one(ruby: &Ruby, names: &[Name]) -> Result<Value, Error> {
-    let figures =
-        CallerFigures { places: Vec::new(), samples: 1, live_samples: 0, share: 1.0, live_share: None };
-    let named = [Named { figures: &figures, names: names.to_vec() }];
-    made(ruby, 1, 0, &named)
 }

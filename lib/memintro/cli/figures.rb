@@ -3,7 +3,7 @@
 require_relative "printed"
 require_relative "remote"
 require_relative "../support/style"
-require_relative "tables"
+require_relative "../report/report"
 require_relative "../support/units"
 
 module Memintro
@@ -18,39 +18,49 @@ module Memintro
 
       # @return [Integer]
       def figures(listeners, default_top:)
-        return stacks(listeners, default_top) if STACKS.include?(given[:format])
+        require_relative "../api/whole"
         return family(listeners, default_top) if @workers
 
-        require_relative "../api/whole"
-        over_all(listeners) do |listener|
-          command, arguments = request(count(default_top))
+        top = count(format_top(default_top))
+        over_all(listeners, apart: !json? && chosen_format == :text) do |listener|
+          command, arguments = request(top)
           arguments = { **arguments, format: :json, app_root: given[:app_root] }.compact
           next @out.write(document(client(listener), command, arguments).first) if json?
 
-          _, answer = document(client(listener), command, { **arguments, rendering: true })
-          Tables.new(answer).write(Printed.new(@out, "text"),
-                                   top: count(default_top), by: given[:by], **manner)
+          report, root = answered(listener, command, { **arguments, **wanted })
+          present(report, top: top, by: given[:by], app_root: root)
         end
       end
 
-      # Formats of whole stacks, which the process itself writes.
-      STACKS = %i[folded speedscope].freeze
-      private_constant :STACKS
+      # @return [Symbol]
+      def chosen_format = given[:format] || :text
 
-      def stacks(listeners, default_top)
-        command, arguments = request(nil)
-        raise UsageError, "--format #{given[:format]} is for memintro report" if command != "report"
-        return family(listeners, default_top) if @workers
-
-        arguments = { **arguments, top: count(nil), format: given[:format], app_root: given[:app_root] }.compact
-        over_all(listeners, apart: false) do |listener|
-          @out.write(Names.lines(client(listener).ask(command, arguments)))
-        end
+      # What the process is asked for, besides JSON, to write the chosen format from it.
+      def wanted
+        { rendering: true, stacks: true }.slice(:rendering, *(:stacks if stacks?))
       end
 
-      # Further arguments of a table.
-      def manner
-        {}
+      # @return [Boolean] whether the chosen format shows whole stacks
+      def stacks? = Defaults::FORMATS.dig(chosen_format, :stacks) ? true : false
+
+      # How many call sites are shown by default; nil: all
+      def format_top(default_top) = stacks? ? nil : default_top
+
+      # @return [Array(Native::Report, String)] with the folder that paths are shown relative to
+      def answered(listener, command, arguments)
+        text, answer = document(client(listener), command, arguments)
+        rendering = answer["rendering"] or raise ControlError, "the process answered without what a table needs"
+        [read_answer(text), rendering["app_root"]]
+      rescue DumpError, TypeError => e
+        raise ControlError, "the process answered something that is no report: #{e.message}"
+      end
+
+      # @return [Native::Report]
+      def read_answer(text) = Memintro::Report.read(text)
+
+      # @param report [Native::Report]
+      def present(report, **choices)
+        Memintro::Report.write(report, Printed.new(@out, chosen_format.to_s), format: chosen_format, **choices)
       end
 
       # @return [Array<String, Hash>] an answer as it came, and what it says, both without a surprise in them
@@ -69,16 +79,24 @@ module Memintro
 
       # Asks for all sites: a site that is small in each process may be large in total.
       def family(listeners, default_top)
-        format = json? ? :json : (STACKS & [given[:format]]).first || :text
-        reports, code = reports_of(listeners, rendering: format == :text)
-        sum = Control::WorkerReports.sum(reports.values)
-        if format == :text
-          @out.puts(*members(reports), "", "sum of these processes (the header is the first one's):")
+        reports, code = reports_of(listeners)
+        answers = reports.transform_values(&:last)
+        if chosen_format == :text && !json?
+          @out.puts(*members(answers), "", "sum of these processes (the header is the first one's):")
         end
-        Memintro::Report.write(sum, Printed.new(@out, format == :json ? "json" : "text"),
-                               format: format, top: count(STACKS.include?(format) ? nil : default_top),
-                               by: given[:by] || sum.default_figure, app_root: given[:app_root] || root_of(reports))
+        given[:format] = :json if json?
+        present(sum(reports), top: count(format_top(default_top)), by: given[:by],
+                              app_root: given[:app_root] || root_of(answers))
         code
+      end
+
+      # @param reports [Hash] see {reports_of}
+      # @return [Native::Report]
+      # @raise [ControlError]
+      def sum(reports)
+        Memintro::Report.sum(reports.each_value.map { |text, _| Memintro::Report.read(text) })
+      rescue DumpError => e
+        raise ControlError, "a process answered something that is no report: #{e.message}"
       end
 
       # Paths are relative to the same folder as in the table of one process.
@@ -87,14 +105,13 @@ module Memintro
         told.map { |rendering| rendering["app_root"] }.grep(String).first
       end
 
-      # @return [Array(Hash, Integer)] what each process reports, and the exit code
-      def reports_of(listeners, rendering:)
+      # @return [Array(Hash, Integer)] the text of each process's report with what it says, and the exit code
+      def reports_of(listeners)
         require_relative "../api/whole"
-        require_relative "../control/worker_reports"
         reports = {}
         code = over_all(listeners, apart: false) do |listener|
-          wanted = { format: :json, top: nil, rendering: rendering }
-          reports[listener] = document(client(listener), "report", wanted).last
+          asked = { format: :json, top: nil, **(json? ? {} : wanted) }
+          reports[listener] = document(client(listener), "report", asked)
         end
         raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
 

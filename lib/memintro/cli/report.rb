@@ -2,7 +2,7 @@
 
 require "stringio"
 require_relative "figures"
-require_relative "../malloc/call_sites"
+require_relative "../report/report"
 
 module Memintro
   module CLI
@@ -77,22 +77,22 @@ module Memintro
       # @param listeners [Array] one, or with --workers those below it, too, whose figures are added up
       # @return [Integer]
       def live_page(listeners)
-        reports, code = reports_of(listeners, rendering: false)
-        write_page(Control::WorkerReports.sum(reports.values))
+        reports, code = reports_of(listeners)
+        write_page(sum(reports))
         code
       end
 
-      def write_page(sites)
-        return write_to(@out, sites) || 0 unless @output
+      def write_page(report)
+        return write_to(@out, report) || 0 unless @output
 
         text = StringIO.new
-        write_to(text, sites)
+        write_to(text, report)
         Memintro::Snapshot::Saved.write(@output, text.string)
         0
       end
 
-      def write_to(out, sites)
-        Memintro::Report.write(sites, out, **choices)
+      def write_to(out, report)
+        Memintro::Report.write(report, out, **choices)
       end
 
       # An operand means a process if it cannot be a path, or if there is no such file.
@@ -108,9 +108,9 @@ module Memintro
       def show(files)
         require_relative "../api/whole"
         failures = files.each_with_index.count do |file, index|
-          snapshot = read(file)
+          report = read(file)
           @out.puts if index.positive? && choices[:format] == :text
-          Memintro::Report.write(snapshot, @out, **choices)
+          Memintro::Report.write(report, @out, **choices)
           false
         rescue Failure => e
           raise if files.size == 1
@@ -120,26 +120,14 @@ module Memintro
         failures.zero? ? 0 : 1
       end
 
+      # @return [Native::Report]
       def read(file)
-        return read_standard_input if file == STANDARD_INPUT
-
-        CallSites::Reader.read(file)
+        name = file == STANDARD_INPUT ? "standard input" : file
+        Memintro::Report.read(file == STANDARD_INPUT ? $stdin.binmode.read : File.binread(file))
       rescue Errno::ENOENT, Errno::EACCES, Errno::EISDIR => e
         raise Failure, "#{file}: #{e.message.sub(/ @ .*/m, '')}"
       rescue DumpError => e
-        raise Failure, "#{file}: #{e.message}"
-      end
-
-      # A dump is read from a file.
-      def read_standard_input
-        require "tempfile"
-        Tempfile.create("memintro") do |copy|
-          IO.copy_stream($stdin, copy.binmode)
-          copy.close
-          CallSites::Reader.read(copy.path)
-        rescue DumpError => e
-          raise Failure, "standard input: #{e.message.gsub(copy.path, 'it')}"
-        end
+        raise Failure, "#{name}: #{e.message}"
       end
 
       def choices

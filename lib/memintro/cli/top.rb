@@ -32,6 +32,7 @@ module Memintro
       # @return [Integer]
       def run(words)
         raise UsageError, "a page is made by memintro report PID --html -o FILE" if given[:format] == :html
+        raise UsageError, "--format #{given[:format]} is for memintro report" if stacks? && given[:format] != :json
 
         if @older_than_gcs && @workers
           raise UsageError,
@@ -43,8 +44,8 @@ module Memintro
 
       private
 
-      def manner
-        { older_than_gcs: @older_than_gcs }
+      def read_answer(text)
+        @older_than_gcs ? Memintro::Report.read_old(text, @older_than_gcs) : super
       end
 
       def request(top)

@@ -3,11 +3,11 @@
 require_relative "../support/advice"
 require_relative "../support/json_text"
 require_relative "../process/cgroup_files"
-require_relative "../report/old_sites"
-require_relative "../malloc/reader"
+require_relative "../report/report"
 require_relative "../malloc/tracking"
 require_relative "../snapshot/parts"
 require_relative "../support/files"
+require_relative "../support/process_facts"
 
 module Memintro
   module Control
@@ -125,90 +125,43 @@ module Memintro
 
       # Returns the top call sites; with `older_than_gcs`, only those with blocks that outlived this many collections.
       # With `rendering`, also what a table of the JSON needs.
-      def top(n: Report::DEFAULT_TOP, by: nil, older_than_gcs: nil, format: "text",
-              app_root: nil, rendering: false)
-        if older_than_gcs.nil?
-          return report(format: format, top: n, by: by, app_root: app_root, rendering: rendering)
+      def top(n: Report::DEFAULT_TOP, by: nil, older_than_gcs: nil, format: "text", app_root: nil, rendering: false)
+        return report(format: format, top: n, by: by, app_root: app_root, rendering: rendering) if older_than_gcs.nil?
+
+        Arguments.count(:n, n, optional: true)
+        Arguments.count(:older_than_gcs, older_than_gcs, most: CallSite::MOST_AGE)
+        answer(Arguments.choice(:format, format, %i[text json]), n, by, app_root, rendering, older_than_gcs)
+      end
+
+      # Returns a report in one of its formats; with `rendering`, JSON with what the command writes the others from. With
+      # `stacks` that includes whole stacks.
+      def report(format: "text", top: Report.default_top(format), by: nil, app_root: nil, rendering: false, stacks: nil)
+        Arguments.count(:top, top, optional: true)
+        format = Arguments.choice(:format, format, Report::FORMATS)
+        whole = Arguments.flag(:stacks, stacks.nil? ? !rendering : stacks)
+        answer(format, top, by, app_root, rendering, nil, whole: whole)
+      end
+
+      # The extension makes and sends it: no Ruby object is made for a row.
+      def answer(format, top, by, app_root, rendering, older_than_gcs, whole: false)
+        by = Arguments.choice(:by, by.nil? ? Memintro.default_figure : by, CallSite::FIGURES)
+        root = Arguments.text(:app_root, app_root, optional: true) || Memintro.configuration.app_root
+        rendering = Arguments.flag(:rendering, rendering)
+        taken = Native::Report.take(ProcessFacts.now, by, top, older_than_gcs, whole)
+        if format == :json
+          return @answer.send_text(taken.json(rendering ? { rendering: for_tables(taken, root) } : {}))
         end
 
-        by = Memintro.default_figure if by.nil?
-        format = Arguments.choice(:format, format, FORMATS)
-        root = Arguments.text(:app_root, app_root, optional: true)
-        return old_json(n, by, older_than_gcs, root, rendering) if format == :json
-
-        sites = old_sites(few(:n, n, OLD_TEXT_ROWS), by, older_than_gcs)
-        head = Report::OldSites.head(sites, Native.pid, older_than_gcs, by)
-        names = Names.new(root || Memintro.configuration.app_root)
-        lines = Report::OldSites.lines(sites, names, Style.for(@answer), Native.sample_bytes)
-        @answer.write([head, "", *lines].join("\n") << "\n")
-      end
-
-      def old_json(count, by, older_than_gcs, root, rendering)
-        sites = take_old(count, by, older_than_gcs)
-        send_sites({ process: CallSites.head.last }, sites, root, Arguments.flag(:rendering, rendering))
-      end
-
-      def take_old(count, by, older_than_gcs)
-        Arguments.count(:n, count, optional: true)
-        Arguments.count(:older_than_gcs, older_than_gcs, most: CallSite::MOST_AGE)
-        Native::Sites.take(count, Arguments.choice(:by, by, CallSite::FIGURES), older_than_gcs)
-      end
-
-      # Unlike {Memintro.top}, makes no objects for sites that are left out.
-      def old_sites(count, by, older_than_gcs)
-        sites = take_old(count, by, older_than_gcs)
-        CallSites::Reader.old_sites(JsonText.parse(Native::Text.report({}, sites, {}).to_s))
+        Report.write(taken, @answer, format: format, top: top, by: by, app_root: root)
       ensure
-        sites&.clear
+        taken&.clear
       end
-
-      def report(format: "text", top: Report.default_top(format), by: nil, app_root: nil, rendering: false)
-        by = Memintro.default_figure if by.nil?
-        return json_report(top, by, app_root, rendering) if format == "json"
-
-        format = Arguments.choice(:format, format, [*FORMATS, :folded, :speedscope])
-        # All whole stacks are wanted, and their text has no row for each.
-        top = few(:top, top) if format == :text
-        Memintro.report(@answer, format: format, top: top, by: by, app_root: app_root)
-      end
-
-      # Making a table would allocate some 50 objects for each row in the process.
-      TEXT_ROWS = 20
-      # The command makes a page of the JSON.
-      FORMATS = %i[text json].freeze
-      # With `older_than_gcs` it would make some 290.
-      OLD_TEXT_ROWS = 5
-      private_constant :FORMATS, :TEXT_ROWS, :OLD_TEXT_ROWS
-
-      def few(name, rows, most = TEXT_ROWS)
-        Arguments.count(name, rows, optional: true)
-        [rows || most, most].min
-      end
-
-      def json_report(top, by, app_root, rendering)
-        Arguments.count(:top, top, optional: true)
-        by = Arguments.choice(:by, by, CallSite::FIGURES)
-        root = Arguments.text(:app_root, app_root, optional: true)
-        totals, process = CallSites.head
-        rendering = Arguments.flag(:rendering, rendering)
-        # A table has no stacks. Those of the JSON are made as Ruby objects.
-        stacks = Native.stack_depth > 1 && !rendering ? Report::Json.stacks(CallSites.take_stacks) : {}
-        send_sites({ version: CallSites::LAYOUT, process: process, totals: totals.to_h },
-                   Native::Sites.take(top, by, nil), root, rendering, stacks)
-      end
-
-      # Call sites as JSON, which the extension makes and sends.
-      def send_sites(head, sites, root, rendering, tail = {})
-        tail = { rendering: for_tables(sites, root) } if rendering
-        @answer.send_text(Native::Text.report(head, sites, tail))
-      ensure
-        sites.clear
-      end
+      private :answer
 
       # The folder to which paths are relative, and the sum of the sites that are left out.
-      def for_tables(sites, root)
-        { app_root: root || Memintro.configuration.app_root || Files.current_folder, left_out: sites.left_out,
-          live_bytes: sites.live_bytes_left_out, variance: sites.variance_left_out }
+      def for_tables(taken, root)
+        left_out, live_bytes, variance = taken.left_out
+        { app_root: root || Files.current_folder, left_out: left_out, live_bytes: live_bytes, variance: variance }
       end
 
       # Returns the snapshot that {Memintro.snapshot} saves. With `settle`, for comparisons, garbage is collected first.

@@ -114,7 +114,7 @@ module Memintro
 
     def render(io)
       by = Native.tracks_objects ? :retained_bytes : :live_bytes
-      return if @plain && ShortReport.write(io, by, Defaults::TOP, setting(:app_root), colour?(io))
+      return ShortReport.write(io, by, Defaults::TOP, setting(:app_root), colour?(io)) if @plain
 
       Rest.load
       render_with_all(io)

@@ -194,7 +194,7 @@ module Memintro
     end
 
     # @api private
-    # @return [Hash{Symbol => Object}] {#to_h}, and what {CallSites::Reader} needs
+    # @return [Hash{Symbol => Object}] {#to_h}, and what files have beside
     def saved
       more = {}
       more[:objects] = saved_objects if object_row

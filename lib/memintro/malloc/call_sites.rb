@@ -7,13 +7,13 @@ require_relative "../support/list"
 require_relative "totals"
 
 module Memintro
-  # The figures at one instant, from this process, a raw dump or a saved report. Reports are made only from this class.
+  # The figures at one instant, from this process, a raw dump or a saved report.
   #
   # The rows come from the tracker; {CallSite}s are made only when they are read. Making them is never tracked. Blocks
   # that the caller passes in are tracked as usual.
   # @api private
   class CallSites
-    # Version of the JSON that {Reader} reads; changes when a key changes its meaning or goes away.
+    # Version of the JSON of a report; changes when a key changes its meaning or goes away.
     LAYOUT = 1
     # How a figure is computed from a row, for sorting a million rows without making a million objects.
     FIGURES = Figures::SORTABLE.to_h do |name|
@@ -26,8 +26,6 @@ module Memintro
     # No bytes, no objects.
     NONE = [0, 0].freeze
     private_constant :SLICE, :NONE
-
-    Loader.lazy(self, { Reader: "malloc/reader" })
 
     # @return [Totals]
     attr_reader :totals
@@ -68,6 +66,16 @@ module Memintro
         totals, process = head
         new(totals, Native.stacks, process, Memintro.epoch)
       end
+    end
+
+    # @param report [Native::Report]
+    # @param process [Hash] whose figures they are
+    # @return [CallSites] of a file
+    def self.of(report, process: report.process)
+      totals = Totals.saved(report.totals)
+      stacks = report.stacks
+      whole = new(totals, stacks, process) if stacks
+      new(totals, report.rows, process, nil, whole).tap { |sites| sites.leave_out(*report.left_out) }
     end
 
     # @return [Array(Totals, Hash)] of this process, now: all but the sites

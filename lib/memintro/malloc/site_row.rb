@@ -4,8 +4,7 @@ require_relative "../support/figures"
 
 module Memintro
   # The columns of a call site's row, which is a plain Array because there may be a million of them. The extension makes
-  # rows in this order (`Native::SITE_COLUMNS` has the same order), {CallSites::Reader} makes the same rows from JSON,
-  # and all other code names columns by these constants.
+  # rows in this order (`Native::SITE_COLUMNS` has the same order), and all other code names columns by these constants.
   # @api private
   module SiteRow
     # Names of the columns. If the site is not a line of Ruby, `lineno` is 0 and `name` the whole name; otherwise `name`

@@ -30,10 +30,10 @@ module Memintro
       new(*figures.first(Figures::OF_PROCESS.size), variances, per_sample: variances && nothing_sampled(variances))
     end
 
-    # @param figures [Array] as of {of}
-    # @return [Integer]
+    # @param figures [Array] see Native::Report#totals
+    # @return [Totals] of a file
     # @api private
-    def self.generation_of(figures) = figures[NATIVE.index(:generation)]
+    def self.saved(figures) = new(*figures.first(Figures::OF_PROCESS.size), figures[NATIVE.size])
 
     # What Memintro::Native.totals has before the variances.
     NATIVE = Figures.names(Figures::TOTALS, :sum, :exact, :state)

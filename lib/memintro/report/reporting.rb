@@ -22,21 +22,21 @@ module Memintro
       MainRactor.only
       untracked do
         root = app_root || setting(:app_root)
-        next if format.to_s == "text" && io.respond_to?(:write) && short_report(io, top, by, root)
-
-        long_report(io, format, top, by, root)
+        if format.to_s == "text" && io.respond_to?(:write) && plain?(top, by, root)
+          ShortReport.write(io, by.to_sym, top, root, colour?(io))
+        else
+          long_report(io, format, top, by, root)
+        end
       end
       nil
     end
 
     private
 
-    # @return [Boolean, nil] whether it was written; else an argument is wrong
-    def short_report(io, top, by, root)
-      return unless Native.sortable?(by.to_s) && (top.nil? || (top.is_a?(Integer) && top.between?(0, 2**32)))
-      return unless root.nil? || root.is_a?(String)
-
-      ShortReport.write(io, by.to_sym, top, root, colour?(io))
+    # Whether no argument is wrong.
+    def plain?(top, by, root)
+      Native.sortable?(by.to_s) && (top.nil? || (top.is_a?(Integer) && top.between?(0, 2**32))) &&
+        (root.nil? || root.is_a?(String))
     end
 
     # Only a terminal is worth another file, and no file is worth a report.
@@ -54,10 +54,13 @@ module Memintro
       Arguments.output(io)
       Arguments.count(:top, top, optional: true)
       by = Arguments.choice(:by, by, CallSite::FIGURES)
+      format = Arguments.choice(:format, format, Report::FORMATS)
       # A page has the sites beyond `top` as one frame.
-      sites = call_sites.take(most: format.to_s == "html" ? nil : top, by: by, stacks: true)
+      report = Native::Report.take(ProcessFacts.now, by, format == :html ? nil : top, nil, true)
       Native.give_pages_back
-      Report.write(sites, io, format: format, top: top, by: by, app_root: root)
+      Report.write(report, io, format: format, top: top, by: by, app_root: root)
+    ensure
+      report&.clear
     end
   end
 end

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../version"
+require_relative "../support/process_facts"
 
 module Memintro
   # The text of a report, where the extension writes it: it takes no other files.
@@ -11,16 +11,13 @@ module Memintro
     # @param top [Integer, nil] how many call sites; nil: all
     # @param root [String, nil] folder that paths are shown relative to; nil: the current one
     # @param colour [Boolean]
-    # @return [Boolean] whether it was written: there may be more to tell than it can
+    # @return [nil]
     def self.write(io, by, top, root, colour)
-      facts = [VERSION, Process.pid, RUBY_VERSION, Time.now.utc.strftime("%FT%TZ"), $PROGRAM_NAME]
-      text = Native.report_text(facts, by, top, root, colour)
-      return false unless text
-
+      text = Native.report_text(ProcessFacts.now, by, top, root, colour)
       # The text takes memory of its own.
       Native.give_pages_back
       io.write(text)
-      true
+      nil
     end
   end
 end

@@ -4,6 +4,7 @@ require_relative "../malloc/call_sites"
 require_relative "../heap/survey"
 require_relative "../support/json_text"
 require_relative "../support/list"
+require_relative "../support/process_facts"
 
 module Memintro
   class Snapshot
@@ -85,14 +86,14 @@ module Memintro
         data.merge!(gc: early[:gc]) if survey
         data[:missing].merge!(early[:missing])
         totals, process = CallSites.head
-        sites = Native::Sites.take(most_sites(wanted), Memintro.default_figure, nil)
+        report = Native::Report.take(ProcessFacts.now, Memintro.default_figure, most_sites(wanted), nil, false)
         survey ||= survey_heap(wanted, data, strict, (:outlived if settles)) || Native::HeapSurvey.new([], [])
         head = { memintro_snapshot: LAYOUT, version: CallSites::LAYOUT,
                  **data, time: time(data[:time]).strftime("%FT%T.%3NZ"), process: process.merge!(identity),
-                 totals: totals.to_h, call_sites_left_out: sites.left_out }
-        Native::Text.snapshot(ordered(head), sites, survey, free_pages(data[:gc]))
+                 totals: totals.to_h, call_sites_left_out: report.left_out.first }
+        Native::Text.snapshot(ordered(head), report, survey, free_pages(data[:gc]))
       ensure
-        [sites, survey].compact.each(&:clear)
+        [report, survey].compact.each(&:clear)
       end
 
       # @param seconds [Float]

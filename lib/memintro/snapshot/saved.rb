@@ -48,7 +48,7 @@ module Memintro
       # @return [Snapshot]
       # @raise [SnapshotError]
       def self.read(path)
-        snapshot(parsed(content(path), named(path)), named(path))
+        snapshot(*parsed(content(path), named(path)), named(path))
       rescue SystemCallError, IOError, ArgumentError, EncodingError => e
         raise SnapshotError, "#{named(path)} cannot be read: #{reason(e)}"
       end
@@ -58,7 +58,7 @@ module Memintro
       # @return [Snapshot]
       # @raise [SnapshotError]
       def self.parse(text, path = "the snapshot")
-        snapshot(parsed(text.b, path), path)
+        snapshot(*parsed(text.b, path), path)
       end
 
       def self.named(path)
@@ -91,7 +91,7 @@ module Memintro
         text = text.byteslice(start.bytesize..) unless start.empty?
         damaged(text, path) unless text.force_encoding(Encoding::UTF_8).valid_encoding?
         begin
-          JsonText.restore(JsonText.parse(text))
+          [JsonText.restore(JsonText.parse(text)), text]
         rescue JsonText::Invalid
           damaged(text, path)
         end
@@ -107,7 +107,7 @@ module Memintro
       end
       private_class_method :damaged
 
-      def self.snapshot(found, path)
+      def self.snapshot(found, text, path)
         layout = found["memintro_snapshot"] if found.is_a?(Hash)
         raise SnapshotError, "#{path} is not a snapshot of memintro: #{likely(found)}" if layout.nil?
 
@@ -116,7 +116,7 @@ module Memintro
                                "#{LAYOUT}; use the version that wrote it, or a newer one"
         end
 
-        Snapshot.new(data(found))
+        Snapshot.new(data(found, text))
       rescue KeyError, NoMethodError, TypeError, ArgumentError, EncodingError, DumpError => e
         raise SnapshotError, "#{path} is a damaged snapshot of memintro: #{e.message.lines.first.to_s.chomp}"
       end
@@ -129,10 +129,12 @@ module Memintro
       end
       private_class_method :likely
 
-      def self.data(found)
-        Loader.need(:Reader, within: CallSites)
+      def self.data(found, text)
         Shape.check(found)
-        sites = CallSites::Reader.from_json(found)
+        report = Native::Report.read(text)
+        process = symbols(found["process"])
+        sites = CallSites.of(report, process: process)
+        report.clear
         sites.leave_out(found["call_sites_left_out"])
         sites.process.transform_values! { |value| value.is_a?(String) ? value.freeze : value }
         sites.process[:mode] = sites.process[:mode]&.to_sym

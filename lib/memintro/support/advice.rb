@@ -25,11 +25,14 @@ module Memintro
       thread.thread_variable_set(KEY, before)
     end
 
+    # @return [Boolean] whether advice is for somebody who has run a command
+    def self.names_commands? = Thread.current.thread_variable_get(KEY) ? true : false
+
     # @param methods [String] what names methods
     # @param commands [String] what names commands
     # @return [String] one of both
     def self.pick(methods, commands)
-      Thread.current.thread_variable_get(KEY) ? commands : methods
+      names_commands? ? commands : methods
     end
 
     # @param name [String] of a class

@@ -19,6 +19,10 @@ module Memintro
     VALUES = { format: :text, native_children: false, mode: :full, objects: false, stack_depth: 1 }.freeze
     # Number of call sites in a table: as many as fit a screen.
     TOP = 20
+    # The formats of a report. `top`: how many call sites it shows by default; nil: all. `stacks`: whether it shows
+    # whole stacks, if there are any. The extension has a writer for each.
+    FORMATS = { text: { top: TOP }, json: { stacks: true }, html: { stacks: true }, folded: { stacks: true },
+                speedscope: { stacks: true } }.freeze
     # How the names of all variables begin.
     PREFIX = "MEMINTRO_"
 
@@ -29,7 +33,7 @@ module Memintro
     # @param format [Symbol]
     # @return [Integer, nil] how many call sites a report of that format shows by default; nil: all
     def self.top(format)
-      format.to_s == "text" ? TOP : nil
+      FORMATS.dig(format.to_s.to_sym, :top)
     end
 
     # Settings whose variables have to be read and checked by {Settings}.

@@ -152,7 +152,7 @@ module Memintro
                   help: ["write the report at exit to FILE; %p in it becomes the process id;",
                          "default, and the meaning of -: standard error"]),
       Setting.new(name: :format, kind: :choice, argument: "FORMAT",
-                  allowed: %i[text json html folded speedscope].freeze,
+                  allowed: Defaults::FORMATS.keys.freeze,
                   help: ["text (default), json, or html: a page with a flame graph; of whole",
                          "stacks also folded or speedscope"]),
       Setting.new(name: :top, kind: :count_or_all, argument: "N",

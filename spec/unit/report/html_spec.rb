@@ -2,20 +2,18 @@
 
 require_relative "../../spec_helper"
 require "digest"
-require "json"
-require "memintro"
-require "memintro/malloc/call_sites"
-require "memintro/report/report"
-require "memintro/report/html"
-require "stringio"
+require_relative "../../support/saved_report"
 
-RSpec.describe Memintro::Report::Html do
-  include_context "with a fake native"
-
-  def page(**options) = StringIO.new.tap { |io| Memintro.report(io, format: :html, **options) }.string
+RSpec.describe "A report as a page with a flame graph" do
+  def page(report = SavedReport.read, **options) = SavedReport.written(report, format: :html, **options)
 
   def data(...)
     JSON.parse(page(...)[%r{<script type="application/json" id="data">(.*?)</script>}m, 1])
+  end
+
+  # allocations, frees, total and freed bytes, age total, greatest lifespan, live bytes at the mark.
+  def stack(frames, figures, variances: nil, objects: nil)
+    ["ruby", "/a.rb", 1, *figures, variances, nil, objects, frames]
   end
 
   it "names the hashes of its style and its script, so that nothing else runs" do
@@ -38,21 +36,27 @@ RSpec.describe Memintro::Report::Html do
     expect(found["figures"][0]).to eq([51_200_000, 4_000])
   end
 
-  it "is a prefix tree, parents first" do
-    table = Struct.new(:frames, :rows).new([["/a.rb", 1, "a"], ["/b.rb", 2, nil]],
-                                           [[[0, 1], 5, 5, 5, 0, 0, 0], [[0], 3, 3, 3, 0, 0, 0],
-                                            [[1], 1, 2, -1, 0, 0, 0],
-                                            [[0, 1], 7, 7, 7, 0, 0, 0, [1.0, 2.4, 3.0]]])
-    found = JSON.parse(Memintro::Report::FlameData.new(table, { version: 1 }).json)
+  it "is a prefix tree of whole stacks, parents first, each frame once" do
+    stacks = [stack([1, 0], [1, 0, 5, 0, 0, 0, 0]), stack([0], [1, 0, 3, 0, 0, 0, 0]),
+              stack([1], [1, 0, 2, 1, 0, 0, 2]),
+              stack([1, 0], [1, 0, 7, 0, 0, 0, 0], variances: [0.0, 0.0, 2.4, 1.4, 3.0, *[0.0] * 6])]
+    report = Memintro::Native::Report.read(SavedReport.text(frames: [["/a.rb", 1, "a"], ["/b.rb", 2, nil]],
+                                                            stacks: stacks))
+    found = data(report, by: :total_bytes)
     expect(found.values_at("depth", "frame", "at")).to eq([[0, 1, 0], [0, 1, 1], [0, 1, 0, 1]])
-    expect(found["figures"][0].sum).to eq(16)
+    expect(found["figures"].first(3)).to eq([[3, 7, 5, 1], [3, 7, 5, 2], [3, 7, 5, -1]])
     expect(found["variances"].map(&:sum)).to eq([1, 2, 3, 0, 0, 0])
     expect(found["frames"]).to eq([[0, 1, "a"], [1, 2, 0]])
   end
 
+  it "has the slots of objects, and what of them is new since the mark" do
+    rows = [[0, :ruby, "/app/a.rb", 3, 0, 0, 0, 0, 0, 0, 0, nil, nil, [10, 4, 400, 160, 80, 0, 0]]]
+    expect(data(SavedReport.read(rows: rows))["figures"].flatten).to eq([0, 0, 0, 240, 400, 160])
+  end
+
   it "has no name that would end the script" do
-    native.rows = [[1, :ruby, "</script><!--<script>\u202E", 1, 1, 0, 9, 0, 0, 0, 0]]
-    expect(page.scan(/<.?script/i).size).to eq(4)
-    expect(data["paths"][0][0]).to eq("</script><!--<script>\\xE2\\x80\\xAE")
+    rows = [[1, :ruby, "</script><!--<script>\u202E", 1, 1, 0, 9, 0, 0, 0, 0]]
+    expect(page(SavedReport.read(rows: rows)).scan(/<.?script/i).size).to eq(4)
+    expect(data(SavedReport.read(rows: rows))["paths"][0][0]).to eq("</script><!--<script>\\xE2\\x80\\xAE")
   end
 end

@@ -1,62 +1,73 @@
 # frozen_string_literal: true
 
 require_relative "../../spec_helper"
-require "json"
-require "memintro"
-require "memintro/malloc/call_sites"
-require "stringio"
-require "tmpdir"
+require_relative "../../support/saved_report"
 
-RSpec.describe Memintro::Report::Json do
-  include_context "with a fake native"
+RSpec.describe "A report as JSON" do
+  let(:native) { Memintro::Native::Report }
 
-  def json(**options)
-    StringIO.new.tap { |io| Memintro.report(io, format: :json, **options) }.string
+  def row(id, name, bytes, **figures)
+    [id, :ruby, name, figures.fetch(:line, 1), 1, figures.fetch(:frees, 0), bytes, 0, 0, 0, 0]
   end
 
-  it "gives version, process, totals and all call sites with all attributes" do
-    report = JSON.parse(json, symbolize_names: true)
+  it "has version, process, totals and all call sites with all figures" do
+    report = JSON.parse(SavedReport.written(SavedReport.read, format: :json), symbolize_names: true)
     expect(report.keys).to eq(%i[version process totals call_sites])
     expect(report[:version]).to eq(1)
-    expect(report[:process]).to include(pid: Process.pid, ruby: RUBY_VERSION, memintro: Memintro::VERSION, mode: "full",
-                                        tracking: true, preloaded: false, generation: 7)
-    expect(report[:totals]).to eq(Memintro.totals.to_h)
-    expect(report[:call_sites]).to eq(Memintro.top(nil).map { |site| site.to_h.merge(kind: site.kind.to_s) })
+    expect(report[:process]).to eq(SavedReport::PROCESS.merge(mode: "full"))
+    expect(report[:totals]).to eq(Memintro::Totals.new(*FakeNative::TOTALS.first(7)).to_h)
+    sites = FakeNative::ROWS.map { |row| Memintro::CallSite.new(row) }.sort_by { |site| [-site.live_bytes, site.name] }
+    expect(report[:call_sites].sort_by { |site| [-site[:live_bytes], site[:name]] })
+      .to eq(sites.map { |site| site.to_h.merge(kind: site.kind.to_s) })
   end
 
   it "is sorted and cut as asked" do
-    report = JSON.parse(json(top: 2, by: :frees))
+    report = JSON.parse(SavedReport.written(SavedReport.read, format: :json, top: 2, by: :frees))
     expect(report["call_sites"].map { |site| site["frees"] }).to eq([50_000, 4])
   end
 
-  it "is sorted alike however many slices there are" do
-    native.rows = Array.new(1_000) { |i| [i, :ruby, "/a.rb", i, 9, i % 7, i * 37 % 1_009, 0, 0, 0, 0] }
-    [[:live_bytes, nil], [:frees, 300], [:mean_lifespan, nil]].each do |by, top|
-      expect(JSON.parse(json(by: by, top: top))["call_sites"])
-        .to eq(JSON.parse(JSON.generate(Memintro.top(top, by: by).map(&:to_h))))
-    end
+  it "is the same when it is read and written again, also of estimates" do
+    variances = [16.0, 9.0, 400.0, 300.0, 64.0, 36.0, 18.0, 1.0, 1.0, 2.0, 2.0]
+    rows = [[0, :ruby, "/app/a.rb", 7, 100, 40, 5_000, 2_000, 80, 3, 500, variances, [7, 1]]]
+    first = SavedReport.json(SavedReport.read(rows: rows, totals: [5_000, 2_000, 100, 40, 1, 64, 2,
+                                                                   [900.0, 500.0, 25.0, 9.0, 1.0, 1.0, 1.0, 1.0]]))
+    again = SavedReport.json(native.read(JSON.generate(first)))
+    approximate = ->(value) { value.is_a?(Float) ? value.round(6) : value }
+    expect(again["call_sites"].first.transform_values(&approximate))
+      .to eq(first["call_sites"].first.transform_values(&approximate))
+    expect(again["totals"].transform_values(&approximate)).to eq(first["totals"].transform_values(&approximate))
+    expect(first["totals"]).to include("estimated" => true, "allocated_bytes_standard_error" => be > 30)
+  end
+
+  it "is given to the output in pieces that end with a line" do
+    rows = Array.new(9_000) { |i| row(i, "/app/#{'x' * 100}#{i}.rb", 9) }
+    pieces = []
+    io = Object.new
+    io.define_singleton_method(:write) { |text| pieces << text }
+    Memintro::Report.write(SavedReport.read(rows: rows), io, format: :json)
+    expect(pieces.size).to be >= 2
+    expect(pieces).to all(end_with("\n")).and all(satisfy { |piece| piece.bytesize <= 1 << 20 })
+    expect(JSON.parse(pieces.join)["call_sites"].size).to eq(9_000)
   end
 
   it "is valid JSON in UTF-8 whatever the names hold" do
-    names = ["/a\"b\\c.rb", "/new\nline\t\x00\x7F\u2028.rb", "/bad\xFF\xE9.rb".b, "/sjis\x82\xA0.rb".b, "/é.rb"]
-    native.rows = names.each_with_index.map { |name, i| [i, :ruby, name, 1, 1, 0, 9 - i, 0, 0, 0, 0] }
-    text = json
+    names = ["/a\"b\\c.rb", "/new\nline\t\x00\x7F\u2028.rb", "/é.rb"]
+    rows = names.each_with_index.map { |name, i| row(i, name, 9 - i) }
+    text = SavedReport.written(SavedReport.read(rows: rows), format: :json)
     expect(text.dup.force_encoding("UTF-8")).to be_valid_encoding
-    expect(JSON.parse(text)["call_sites"].map { |site| site["path"] })
-      .to eq(["/a\"b\\c.rb", "/new\nline\t\x00\x7F\u2028.rb", "/bad\\xFF\\xE9.rb", "/sjis\\x82\\xA0.rb", "/é.rb"])
+    expect(JSON.parse(text)["call_sites"].map { |site| site["path"] }).to eq(names)
   end
 
   # C0, DEL, C1, marks of direction, separators of lines.
-  ACTED_UPON = "\e\a\x7F\u009b\u061C\u200E\u200F\u2028\u2029\u202A\u202E\u2066\u2069"
-  ESCAPED = '\u001b\u0007\u007f\u009b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069'
+  OBEYED_BY_TERMINALS = "\e\a\x7F\u009b\u061C\u200E\u200F\u2028\u2029\u202A\u202E\u2066\u2069"
+  ESCAPED_FOR_TERMINALS = '\u001b\u0007\u007f\u009b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069'
 
   it "escapes all that a terminal acts upon, and says the same to a parser" do
-    native.rows = [[1, :ruby, "/a#{ACTED_UPON}é.rb", 1, 1, 0, 9, 0, 0, 0, 0]]
-    expect(json).to include("\"path\":\"/a#{ESCAPED}é.rb\"")
-    expect(JSON.parse(json)["call_sites"].first["path"]).to eq("/a#{ACTED_UPON}é.rb")
-    require "memintro/support/json_text"
-    text = Memintro::JsonText.dump({ ACTED_UPON => "é#{ACTED_UPON}" })
-    expect(text).to eq("{\"#{ESCAPED}\":\"é#{ESCAPED}\"}")
+    text = SavedReport.written(SavedReport.read(rows: [row(1, "/a#{OBEYED_BY_TERMINALS}é.rb", 9)]), format: :json)
+    expect(text).to include("\"path\":\"/a#{ESCAPED_FOR_TERMINALS}é.rb\"")
+    expect(JSON.parse(text)["call_sites"].first["path"]).to eq("/a#{OBEYED_BY_TERMINALS}é.rb")
+    text = Memintro::JsonText.dump({ OBEYED_BY_TERMINALS => "é#{OBEYED_BY_TERMINALS}" })
+    expect(text).to eq("{\"#{ESCAPED_FOR_TERMINALS}\":\"é#{ESCAPED_FOR_TERMINALS}\"}")
   end
 
   it "does not load a json gem into the process" do
@@ -66,59 +77,47 @@ RSpec.describe Memintro::Report::Json do
     expect(result.status.exitstatus).to eq(0), result.stderr
   end
 
-  describe Memintro::CallSites::Reader do
-    def saved(text)
-      Dir.mktmpdir { |folder| yield File.join(folder, "r.json").tap { |path| File.write(path, text) } }
+  describe "read from a file" do
+    def refusal(text)
+      native.read(text)
+      nil
+    rescue Memintro::DumpError => e
+      e.message
     end
 
-    it "reads a saved report back, figure by figure" do
-      saved(json) do |path|
-        snapshot = described_class.read(path)
-        expect(snapshot.totals).to eq(Memintro.totals)
-        expect(snapshot.top(nil)).to eq(Memintro.top(nil))
-        expect(snapshot.process).to include(pid: Process.pid, mode: "full")
-      end
+    it "has the same figures" do
+      sites = Memintro::CallSites.of(SavedReport.read)
+      expect(sites.totals).to eq(Memintro::Totals.new(*FakeNative::TOTALS.first(7)))
+      expect(sites.top(nil).map(&:to_h).sort_by { |site| site[:name] })
+        .to eq(FakeNative::ROWS.map { |row| Memintro::CallSite.new(row).to_h }.sort_by { |site| site[:name] })
+      expect(sites.process).to include(pid: 42, mode: "full")
     end
 
     it "refuses a process that is described by anything but texts and numbers" do
       [{ "x" => 1 }, [1]].each do |wrong|
-        report = JSON.parse(json)
-        report["process"]["program"] = wrong
-        saved(JSON.generate(report)) do |path|
-          expect { described_class.read(path) }
-            .to raise_error(Memintro::DumpError, /its process has .* for "program"/)
-        end
-      end
-    end
-
-    it "makes a snapshot of a raw dump" do
-      dump = { pid: 9, time: 1_700_000_000, signal: 11, exit_status: 0, totals: FakeNative::TOTALS,
-               sites: FakeNative::ROWS }
-      allow(native).to receive(:read_dump).with(anything).and_return(dump)
-      saved("MEMINTR\x01...") do |path|
-        snapshot = described_class.read(path)
-        expect(snapshot.process).to include(pid: 9, time: "2023-11-14T22:13:20Z", signal: 11, exit_status: nil)
-        expect(snapshot.top(1).first.name).to eq("/app/leak.rb:12")
+        expect(refusal(SavedReport.text(process: { program: wrong }))).to match(/its process has .* for "program"/)
       end
     end
 
     it "names each figure that is missing or no number, also of estimates" do
-      figures = JSON.parse(json)
+      figures = JSON.parse(SavedReport.text)
       figures["totals"].each_key do |name|
         next if name.match?(/live/)
 
         [figures["totals"].except(name), figures["totals"].merge(name => "7")].each do |totals|
-          expect { described_class.from_json(figures.merge("totals" => totals)) }
-            .to raise_error(Memintro::DumpError, "not a whole report of memintro: totals has no number #{name.inspect}")
+          expect(refusal(JSON.generate(figures.merge("totals" => totals))))
+            .to eq("not a whole report of memintro: totals has no number #{name.inspect}")
         end
       end
-      expect { described_class.from_json(figures.merge("totals" => figures["totals"].merge("estimated" => true))) }
-        .to raise_error(Memintro::DumpError, /totals has no number "allocated_bytes_standard_error"/)
+      totals = figures["totals"].merge("estimated" => true)
+      expect(refusal(JSON.generate(figures.merge("totals" => totals))))
+        .to match(/totals has no number "allocated_bytes_standard_error"/)
     end
 
     it "says what a file is that it cannot read" do
       { "hello" => /neither a raw dump nor a JSON report/, "" => /neither/, "{\"version\":1," => /cut short/,
-        "{}" => /the report has layout nil, and memintro .* reads layout 1; use the version/,
+        "{}" => /the report has no layout, and memintro .* reads layout 1; use the version/,
+        "{\"version\":7,\"call_sites\":[3]}" => /the report has layout 7, and memintro .* reads layout 1/,
         "{\"version\":1}" => /not a report of memintro: it has no call_sites/,
         '{"version":1,"call_sites":[]}' => /not a report of memintro: it has no totals/,
         '{"version":1,"call_sites":[],"totals":[]}' => /not a report of memintro: it has no totals/,
@@ -127,8 +126,16 @@ RSpec.describe Memintro::Report::Json do
         '{"version":1,"call_sites":[{"kind":"gem","name":"a"}]}' => /call site 1 has no kind or no name/,
         '{"version":1,"call_sites":[{"kind":"native","name":"a"}]}' => /call site 1 has no number "live_bytes"\z/,
         '{"version":1,"call_sites":[{}]}' => /call site 1 has no kind/ }.each do |text, message|
-        saved(text) { |path| expect { described_class.read(path) }.to raise_error(Memintro::DumpError, message) }
+        expect(refusal(text)).to match(message)
       end
+    end
+
+    it "refuses stacks that name frames that are not there" do
+      stack = ["ruby", "/a.rb", 1, *[0] * 7, nil, nil, nil, [0, 3]]
+      expect(refusal(SavedReport.text(frames: [["/a.rb", 1, nil]], stacks: [stack])))
+        .to eq("not a whole report of memintro: stack 1 has no frame 3")
+      expect(refusal(SavedReport.text(frames: [], stacks: [stack.drop(1)])))
+        .to match(/\Anot a whole report of memintro: stack 1 is \[/)
     end
   end
 end

@@ -1,25 +1,17 @@
 # frozen_string_literal: true
 
 require_relative "../../spec_helper"
-require "memintro"
-require "memintro/malloc/call_sites"
-require "stringio"
+require_relative "../../support/saved_report"
 
-RSpec.describe Memintro::Report::Text do
-  include_context "with a fake native"
-
-  let(:process) do
-    { pid: 42, program: "leak.rb", ruby: "3.1.2", memintro: "0.1.0", mode: :full, tracking: true, preloaded: true,
-      time: "2024-05-06T07:08:09Z" }
-  end
+RSpec.describe "The text of a report" do
+  let(:process) { SavedReport::PROCESS.dup }
   let(:rows) { FakeNative::ROWS }
   let(:figures) { FakeNative::TOTALS }
   let(:terminal) { StringIO.new.tap { |io| io.define_singleton_method(:tty?) { true } } }
 
   def text(io = StringIO.new, **options)
-    totals = Memintro::Totals.new(*figures.first(7))
-    described_class.new(Memintro::CallSites.new(totals, rows, process, 0), app_root: "/app", **options).write(io)
-    io.string
+    report = SavedReport.read(rows: rows, totals: figures.first(7), process: process)
+    SavedReport.written(report, io, app_root: "/app", **options)
   end
 
   it "says whose figures they are, the totals, and lines up the sites" do
@@ -53,13 +45,12 @@ RSpec.describe Memintro::Report::Text do
   it "marks what a sample says, also of the sites that it leaves out" do
     sampled = rows.map { |row| [*row, [row[4], row[5], 100.0 * row[4], 100.0 * row[5], 9.0, 4.0, 2.0]] }
     process.merge!(mode: :sampled, sample_bytes: 1_000)
-    totals = Memintro::Totals.new(*figures.first(7), [1e12, 5e11, 4e6, 1e6])
-    io = StringIO.new
-    described_class.new(Memintro::CallSites.new(totals, sampled, process, 0), app_root: "/app", top: 1).write(io)
-    expect(io.string).to include("sampled mode (1000 B)", "live ~48.8 MiB ±690.5 KiB in ~50,008 ±1,733 blocks",
-                                 "~48.8 MiB ±2.2 KiB  ~100.0%  ~50,000 ±224")
-    expect(io.string).to include("~+47.7 MiB ±3 B  leak.rb:12", "\n3 more call sites, live ~3.9 KiB ±29 B\n",
-                                 "note: Figures with ~ are estimated from a sample, one byte in 1,000.")
+    report = SavedReport.read(rows: sampled, totals: [*figures.first(7), [1e12, 5e11, 4e6, 1e6]], process: process)
+    text = SavedReport.written(report, app_root: "/app", top: 1)
+    expect(text).to include("sampled mode (1000 B)", "live ~48.8 MiB ±690.5 KiB in ~50,008 ±1,733 blocks",
+                            "~48.8 MiB ±2.2 KiB  ~100.0%  ~50,000 ±224")
+    expect(text).to include("~+47.7 MiB ±3 B  leak.rb:12", "\n3 more call sites, live ~3.9 KiB ±29 B\n",
+                            "note: Figures with ~ are estimated from a sample, one byte in 1,000.")
   end
 
   it "has a column for what it is sorted by" do

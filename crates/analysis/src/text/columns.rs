@@ -31,6 +31,10 @@ impl Columns {
             Column::Always(place) => Some(place),
             _ => None,
         });
+        // A raw dump does not say what is old.
+        if !sites.list.iter().any(|site| site.knows_old) {
+            blocks.retain(|reader| reader.figure.adds != Adds::Old);
+        }
         blocks.extend(figures::sortable(by).filter(|reader| reader.figure.column == Column::Sorted));
         Self { objects, blocks, are_sampled: sites.has_sampled_objects() }
     }
@@ -60,6 +64,10 @@ impl Columns {
             cells.push(if cell.starts_with('~') { cell } else { format!("{mark}{cell}") });
         }
         for reader in &self.blocks {
+            if reader.figure.adds == Adds::Old && !site.knows_old {
+                cells.push("-".to_owned());
+                continue;
+            }
             cells.push(cell(
                 reader,
                 site,

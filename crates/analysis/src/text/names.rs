@@ -1,5 +1,4 @@
-//! Names of call sites for tables, as `Memintro::Names` shortens them: printable, and no longer than needed to know
-//! the file.
+//! Names of call sites for tables: printable, and no longer than needed to know the file.
 
 use std::fmt::Write;
 
@@ -7,13 +6,13 @@ use std::fmt::Write;
 const WIDEST: usize = 100;
 
 /// Shortens names of files in a folder, of gems and of Ruby's own library.
-pub(super) struct Names {
+pub(crate) struct Names {
     prefix: Option<Vec<u8>>,
 }
 
 impl Names {
     /// Names relative to this folder.
-    pub(super) fn new(root: Option<&[u8]>) -> Self {
+    pub(crate) fn new(root: Option<&[u8]>) -> Self {
         let prefix = root.filter(|root| !root.is_empty()).map(|root| {
             let root = root.strip_suffix(b"\r\n").or(root.strip_suffix(b"/")).unwrap_or(root);
             [root, b"/"].concat()
@@ -22,7 +21,7 @@ impl Names {
     }
 
     /// At most [`WIDEST`] characters. Only names of Ruby's lines are paths.
-    pub(super) fn short(&self, name: &[u8], is_path: bool) -> String {
+    pub(crate) fn short(&self, name: &[u8], is_path: bool) -> String {
         let name = if is_path { printable(&self.shorten(name)) } else { printable(name) };
         let length = name.chars().count();
         if length <= WIDEST {
@@ -94,9 +93,19 @@ fn standard(name: &[u8]) -> Option<&[u8]> {
     })
 }
 
+/// Whether a file belongs to a gem.
+pub(crate) fn is_of_gem(path: &[u8]) -> bool {
+    gem(path).is_some()
+}
+
+/// Whether it belongs to Ruby.
+pub(crate) fn is_of_ruby(path: &[u8]) -> bool {
+    path.starts_with(b"<internal:") || standard(path).is_some()
+}
+
 /// UTF-8. Bytes that are not, and characters that a terminal obeys or that appear elsewhere than where they stand, are
 /// written as `\xNN`.
-pub(super) fn printable(text: &[u8]) -> String {
+pub(crate) fn printable(text: &[u8]) -> String {
     let mut shown = String::with_capacity(text.len());
     for chunk in text.utf8_chunks() {
         for character in chunk.valid().chars() {
@@ -119,7 +128,7 @@ fn hex(text: &mut String, bytes: &[u8]) {
 }
 
 /// C0, DEL and C1, marks that turn the direction of writing, and line separators.
-fn is_unprintable(character: char) -> bool {
+pub(crate) fn is_unprintable(character: char) -> bool {
     matches!(character, '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}'
         | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

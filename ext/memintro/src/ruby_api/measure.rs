@@ -7,13 +7,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use magnus::{Error, RArray, RHash, RModule, Ruby, Symbol, Value, function, method, prelude::*};
+use magnus::{Error, RArray, RHash, RModule, Ruby, Value, function, method, prelude::*};
 use memintro_abi::{BirthRecord, HookApi, MeasureFigures, MeasuredSite, SiteRecord, Status};
+use memintro_analysis::json;
 
-use super::native::{Paths, site_row, visit_each, visit_sites};
+use super::native::{visit_each, visit_sites};
+use super::site_rows::frozen_string;
 use super::tracking_hold::{self, Had};
-use super::{errors, request};
-use crate::callers::Callers;
+use super::{errors, request, sites};
 use crate::hook_link;
 use crate::measure::{self, objects};
 
@@ -442,13 +443,13 @@ pub(super) fn site_rows(
         }
     })?;
     let rows = ruby.ary_new_capa(records.len());
-    let mut paths = Paths::new(ruby);
-    for record in &records {
+    let named = sites::of(&records);
+    for site in &named.list {
+        let record = &site.record;
         let Some((_, sum)) = wanted.iter().find(|(id, _)| *id == record.id) else { continue };
-        let named = site_row(ruby, record, &mut paths, &Callers::default())?;
         let row = ruby.ary_new_capa(7);
-        row.push(named.entry::<Symbol>(1)?)?;
-        row.push(named.entry::<Value>(2)?)?;
+        row.push(ruby.to_symbol(json::kind(record.kind)))?;
+        row.push(frozen_string(ruby, named.text(site)))?;
         row.push(record.line)?;
         for figure in [sum.allocations, sum.bytes, sum.retained_blocks, sum.retained_bytes] {
             row.push(figure)?;

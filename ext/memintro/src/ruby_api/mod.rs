@@ -4,7 +4,6 @@ mod account;
 mod at_fork;
 mod blocks;
 mod control_socket;
-mod dump;
 mod errors;
 mod first_call;
 mod heap;
@@ -27,9 +26,11 @@ mod occupancy;
 mod patches;
 mod process;
 mod ractor_safe;
+mod report;
 mod report_text;
 mod request;
 mod rounds;
+mod site_rows;
 mod sites;
 mod slices;
 mod sockets;
@@ -50,7 +51,8 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     let memintro = ruby.define_module("Memintro")?;
     let native = memintro.define_module("Native")?;
     errors::init(ruby)?;
-    native::init(ruby, native)?;
+    native::init(native)?;
+    site_rows::init(ruby, native)?;
     patches::init(native)?;
     control_socket::init(native)?;
     process::init(native)?;
@@ -63,7 +65,6 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     heap_dump::init(ruby, native)?;
     holding::init(native)?;
     blocks::init(native)?;
-    dump::init(native)?;
     iseqs::init(native)?;
     json::init(native)?;
     leaks::init(native)?;
@@ -78,7 +79,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     stacks::init(native)?;
     top_sites::init(native)?;
     survey::init(ruby, native)?;
-    sites::init(ruby, native)?;
+    report::init(ruby, native)?;
     text::init(ruby, native)?;
     tracking::init(native)?;
     trial::init(native)

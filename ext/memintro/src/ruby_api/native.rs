@@ -3,14 +3,12 @@
 //! Rule for neighbours: code that visits the table runs during a pause, so it only fills Rust vectors. Ruby objects
 //! are made after the visit.
 
-use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use magnus::{Error, RArray, RModule, RString, Ruby, Symbol, Value, function, prelude::*};
 use memintro_abi::{
-    BlockFigures, Figures, HookApi, Mode, ObjectFigures, Origin, SITE_BOOT, SITE_GC, SiteKind, SiteRecord,
-    Status, ThreadFigures, Unit,
+    Figures, HookApi, Mode, Origin, SITE_BOOT, SITE_GC, SiteKind, SiteRecord, Status, ThreadFigures,
 };
 
 use super::errors;
@@ -18,12 +16,11 @@ use super::names;
 use super::ractor_safe::ractor_safe;
 use super::request;
 use super::without_gvl::without_gvl;
-use crate::callers::Callers;
 use crate::{callers, contents, hook_link, objects, symbols, vm};
 
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
 
-pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
     callers::init(native)?;
     native.define_singleton_method("open_short_cut", function!(vm::open_short_cut, 0))?;
     native.define_singleton_method("hook_path", function!(hook_path, 0))?;
@@ -45,9 +42,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("reset", function!(reset, 0))?;
     native.define_singleton_method("totals", function!(totals, 0))?;
     native.define_singleton_method("thread_totals", function!(thread_totals, 0))?;
-    native.const_set("SITE_COLUMNS", ruby.ary_from_iter(site_columns().map(|name| ruby.to_symbol(name))))?;
-    native.define_singleton_method("sites", function!(sites, 0))?;
-    native.define_singleton_method("generation", function!(generation, 0))?;
+    native.define_singleton_method("generation", function!(vm::generation, 0))?;
     native.define_singleton_method("refresh", function!(refresh, 0))?;
     native.define_singleton_method("dump", function!(dump, 1))?;
     native.define_singleton_method("dump_at_exit", function!(dump_at_exit, 1))?;
@@ -177,24 +172,6 @@ pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> Result<RArray, Er
     Ok(array)
 }
 
-/// The last cell of a call site's row, or nil: the variances of sums of blocks and bytes, of growth, of sums of ages; the
-/// covariance of ages with frees; the skews of the first.
-fn variances_array(ruby: &Ruby, blocks: &BlockFigures) -> Option<RArray> {
-    (blocks.estimated != 0).then(|| {
-        let sums = || blocks.sums().into_iter().zip(BlockFigures::SUM_UNITS);
-        let skewed = || sums().filter(|(_, unit)| *unit != Unit::Ages).map(|(of, _)| of);
-        let ages = sums().filter(|(_, unit)| *unit == Unit::Ages).map(|(of, _)| of.variance);
-        let array = ruby.ary_from_iter(skewed().map(|of| of.variance));
-        for more in [blocks.marked_bytes.variance].into_iter().chain(ages).chain([blocks.age_covariance]) {
-            let _ = array.push(more);
-        }
-        for of in skewed() {
-            let _ = array.push(of.skew);
-        }
-        array
-    })
-}
-
 fn thread_totals(ruby: &Ruby) -> Result<RArray, Error> {
     let mut figures = ThreadFigures::default();
     if let Some(api) = hook_link::found() {
@@ -243,58 +220,12 @@ pub(super) fn visit_each<T, F: FnMut(&T)>(
     run((&raw mut each).cast(), call::<T, F>)
 }
 
-fn sites(ruby: &Ruby) -> Result<RArray, Error> {
-    let array = ruby.ary_new();
-    let mut paths = Paths::new(ruby);
-    let records = site_records(ruby)?;
-    let callers = Callers::now();
-    for record in &records {
-        array.push(site_row(ruby, record, &mut paths, &callers)?)?;
-    }
-    Ok(array)
-}
-
-/// All call sites at one instant; none if there is no hook.
-fn site_records(ruby: &Ruby) -> Result<Vec<SiteRecord>, Error> {
-    let mut records = Vec::new();
-    visit_sites(ruby, |record| records.push(*record))?;
-    Ok(records)
-}
-
-/// The same, one by one, while no figure changes.
+/// Visits all call sites at one instant, one by one, while no figure changes; none if there is no hook.
 pub(super) fn visit_sites(ruby: &Ruby, each: impl FnMut(&SiteRecord)) -> Result<(), Error> {
     errors::need_room(ruby)?;
     let Some(api) = contents::settled() else { return Ok(()) };
     // SAFETY: the callback fits the record, the context outlives the visit.
     check(ruby, visit_each(|context, call| unsafe { (api.sites)(context, call) }, each))
-}
-
-/// A frozen String for each path, made once, because a file has many lines.
-pub(super) struct Paths {
-    /// A Ruby array, so that the collector sees the strings and may move them.
-    strings: RArray,
-    /// The index in the array, by the interner's address and length.
-    places: HashMap<(usize, u32), isize>,
-}
-
-impl Paths {
-    pub(super) fn new(ruby: &Ruby) -> Paths {
-        Paths { strings: ruby.ary_new(), places: HashMap::new() }
-    }
-
-    fn string(&mut self, ruby: &Ruby, record: &SiteRecord) -> Result<RString, Error> {
-        let key = (record.path.addr(), record.path_len);
-        if let Some(place) = self.places.get(&key) {
-            return self.strings.entry(*place);
-        }
-        // SAFETY: the interner keeps the path until a clear or start, which need the GVL that we hold.
-        let path = unsafe { std::slice::from_raw_parts(record.path, record.path_len as usize) };
-        let string = names::string(ruby, path);
-        string.freeze();
-        self.places.insert(key, self.strings.len().cast_signed());
-        self.strings.push(string)?;
-        Ok(string)
-    }
 }
 
 /// The whole name of a call site. The caller holds the GVL.
@@ -310,84 +241,11 @@ pub(super) fn site_name(record: &SiteRecord) -> Vec<u8> {
     }
 }
 
-/// The columns of a row, as `lib/memintro/malloc/site_row.rb` names them.
-pub(super) fn site_columns() -> impl Iterator<Item = &'static str> {
-    let cells = ["variances", "old", "objects", "native_callers"];
-    ["id", "kind", "name", "lineno"].into_iter().chain(BlockFigures::VALUES).chain(cells)
-}
-
-pub(super) fn site_row(
-    ruby: &Ruby,
-    record: &SiteRecord,
-    paths: &mut Paths,
-    callers: &Callers,
-) -> Result<RArray, Error> {
-    let (kind, name) = match record.kind {
-        SiteKind::RUBY => ("ruby", paths.string(ruby, record)?),
-        SiteKind::NATIVE => ("native", names::string(ruby, symbols::name(record).as_bytes())),
-        _ => ("pseudo", names::string(ruby, pseudo_name(record.id).as_bytes())),
-    };
-    let row = ruby.ary_new_capa(site_columns().count());
-    row.push(record.id)?;
-    row.push(ruby.to_symbol(kind))?;
-    row.push(name)?;
-    row.push(record.line)?;
-    push_blocks(ruby, row, &record.blocks)?;
-    row.push(old_blocks(ruby, record)?)?;
-    row.push(object_figures(ruby, &record.objects)?)?;
-    row.push(callers::cell(ruby, callers, record.id)?)?;
-    Ok(row)
-}
-
-/// As `SiteRow` names them; nil if the site has made no object that was tracked.
-pub(super) fn object_figures(ruby: &Ruby, objects: &ObjectFigures) -> Result<Option<RArray>, Error> {
-    if *objects == ObjectFigures::default() {
-        return Ok(None);
-    }
-    let row = ruby.ary_from_iter(objects.values());
-    if objects.estimated != 0 {
-        for doubt in objects.doubts() {
-            row.push(doubt)?;
-        }
-    }
-    Ok(Some(row))
-}
-
-/// The figures of blocks, and their variances.
-pub(super) fn push_blocks(ruby: &Ruby, row: RArray, blocks: &BlockFigures) -> Result<(), Error> {
-    for figure in blocks.values() {
-        // Bytes that were live at a mark are negative if the mark came after `Mwrap.reset`.
-        row.push(figure.cast_signed())?;
-    }
-    row.push(variances_array(ruby, blocks))
-}
-
-/// As a row of `live_by_site(1)`, but at the same instant as all other figures.
-fn old_blocks(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error> {
-    let row = ruby.ary_new_capa(6);
-    row.push(record.old_bytes.value)?;
-    row.push(record.old_blocks.value)?;
-    if record.blocks.estimated != 0 {
-        let (bytes, blocks) = (record.old_bytes, record.old_blocks);
-        for doubt in [bytes.variance, blocks.variance, bytes.skew, blocks.skew] {
-            row.push(doubt.max(0.0))?;
-        }
-    }
-    Ok(row)
-}
-
 pub(super) fn pseudo_name(id: u32) -> &'static str {
     match id {
         SITE_BOOT => "(boot)",
         SITE_GC => "(gc)",
         _ => "(other)",
-    }
-}
-
-fn generation(ruby: &Ruby) -> Result<usize, Error> {
-    match vm::gc_count() {
-        Some(count) => Ok(count),
-        None => ruby.class_object().const_get::<_, RModule>("GC")?.funcall("count", ()),
     }
 }
 

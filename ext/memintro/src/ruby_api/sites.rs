@@ -1,82 +1,112 @@
-//! `Memintro::Native::Sites`: the call sites at one instant, in Rust's memory, without Ruby objects.
+//! Takes the call sites of this process at one instant, in Rust's memory, without Ruby objects.
 
-use std::cell::{Ref, RefCell};
 use std::collections::HashMap;
 
-use magnus::{Error, RModule, Ruby, Symbol, function, method, prelude::*};
-use memintro_abi::{SiteKind, SiteRecord};
-use memintro_analysis::figures::Reader;
-use memintro_analysis::sites::{Aged, Caller, Callers, Site, Sites as Rows};
+use magnus::{Error, Ruby};
+use memintro_abi::{HookApi, SiteKind, SiteRecord, StackFrame};
+use memintro_analysis::figures::{self, Reader};
+use memintro_analysis::sites::{Aged, Caller, Callers, Frame, Site, Sites};
 use memintro_native::SiteFigures;
 
 use super::blocks;
 use super::native::pseudo_name;
 use super::objects;
-use super::top_sites::{self, Greatest};
+use super::stacks;
+use super::top_sites::Greatest;
 use super::without_gvl::without_gvl;
-use crate::{callers, symbols};
+use crate::{callers, contents, symbols};
 
-pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
-    let class = native.define_class("Sites", ruby.class_object())?;
-    super::know_class::<Sites>(ruby);
-    class.undef_default_alloc_func();
-    class.define_singleton_method("take", function!(Sites::take, 3))?;
-    class.define_method("left_out", method!(|this: &Sites| this.rows().left_out, 0))?;
-    class.define_method("live_bytes_left_out", method!(|this: &Sites| this.rows().live_bytes_left_out, 0))?;
-    class.define_method("variance_left_out", method!(|this: &Sites| this.rows().variance_left_out, 0))?;
-    class.define_method("clear", method!(Sites::clear, 0))
+/// At most so many sites, those with the greatest figure, greatest first. With an age, only sites with blocks or objects of
+/// that age, and only these count as live.
+pub(super) fn take(
+    ruby: &Ruby,
+    figure: Reader,
+    most: Option<usize>,
+    older_than: Option<u32>,
+) -> Result<Sites, Error> {
+    let most = most.unwrap_or(usize::MAX);
+    let sums = older_than.map(|age| blocks::sums(ruby, age)).transpose()?;
+    let objects = older_than.map(|age| objects::sums(ruby, age)).transpose()?.unwrap_or_default();
+    let mut sites = collect(ruby, figure, if sums.is_some() { usize::MAX } else { most })?;
+    without_gvl(move || {
+        if let Some(sums) = &sums {
+            keep_old(&mut sites, sums, &objects);
+        }
+        if sums.is_some() || most == usize::MAX {
+            sites.sort(figure);
+        }
+        sites.list.truncate(most);
+        sites
+    })
 }
 
-/// Sites, greatest first.
-#[magnus::wrap(class = "Memintro::Native::Sites", free_immediately)]
-pub(super) struct Sites(RefCell<Rows>);
+/// All call sites at one instant, in the order of the table; none if there is no hook.
+pub(super) fn all(ruby: &Ruby) -> Result<Sites, Error> {
+    // Any figure, because nothing is sorted.
+    collect(ruby, figures::first(), usize::MAX)
+}
 
-impl Sites {
-    /// The sites, or none once they were cleared.
-    pub(super) fn rows(&self) -> Ref<'_, Rows> {
-        self.0.borrow()
-    }
-
-    /// Frees the memory, which otherwise would wait for Ruby's collector.
-    fn clear(&self) {
-        if let Ok(mut rows) = self.0.try_borrow_mut() {
-            *rows = Rows::default();
-        }
-    }
-
-    /// At most so many sites, those with the greatest figure. With an age, only sites with blocks or objects of that
-    /// age, and only these count as live.
-    fn take(ruby: &Ruby, most: Option<usize>, by: Symbol, older_than: Option<u32>) -> Result<Self, Error> {
-        let by = by.name()?.into_owned();
-        let figure = top_sites::figure(ruby, &by)?;
-        let most = most.unwrap_or(usize::MAX);
-        let sums = older_than.map(|age| blocks::sums(ruby, age)).transpose()?;
-        let objects = older_than.map(|age| objects::sums(ruby, age)).transpose()?.unwrap_or_default();
-        let mut rows = collect(ruby, figure, if sums.is_some() { usize::MAX } else { most })?;
-        let rows = without_gvl(move || {
-            match &sums {
-                Some(sums) => keep_old(&mut rows.list, sums, &objects, figure),
-                None if most == usize::MAX => sort(&mut rows.list, figure),
-                None => {}
-            }
-            rows.list.truncate(most);
-            rows
-        })?;
-        Ok(Self(RefCell::new(rows)))
-    }
+/// These sites alone, without their native callers.
+pub(super) fn of(records: &[SiteRecord]) -> Sites {
+    let mut texts = Texts::default();
+    let list = records.iter().map(|record| texts.site(record)).collect();
+    Sites { list, texts: texts.texts, ..Sites::default() }
 }
 
 /// At most so many sites, those with the greatest figure, greatest first, without leaving the GVL.
-pub(super) fn greatest(ruby: &Ruby, figure: Reader, most: usize) -> Result<Rows, Error> {
-    let mut rows = collect(ruby, figure, most)?;
+pub(super) fn greatest(ruby: &Ruby, figure: Reader, most: usize) -> Result<Sites, Error> {
+    let mut sites = collect(ruby, figure, most)?;
     if most == usize::MAX {
-        sort(&mut rows.list, figure);
+        sites.sort(figure);
     }
-    Ok(rows)
+    Ok(sites)
 }
 
-/// The same; in any order if there is no limit. Only the texts must be copied while no other thread can clear them.
-fn collect(ruby: &Ruby, figure: Reader, most: usize) -> Result<Rows, Error> {
+/// All call sites, each whole stack by itself; `None` if they are lines.
+pub(super) fn whole(ruby: &Ruby) -> Result<Option<Sites>, Error> {
+    let Some(api) = contents::settled().filter(|_| stacks::stack_depth() > 1) else { return Ok(None) };
+    let mut sites = Sites::default();
+    let mut texts = Texts::default();
+    let mut known = HashMap::new();
+    for record in &stacks::records(ruby, api)? {
+        let stack = (record.stack != 0).then(|| {
+            let stack = frames(api, record.stack as u32, &mut sites.frames, &mut known);
+            sites.stacks.push(stack);
+            (sites.stacks.len() - 1) as u32
+        });
+        sites.list.push(Site { stack, ..texts.site(record) });
+    }
+    sites.texts = texts.texts;
+    Ok(Some(sites))
+}
+
+/// Numbers of the frames, the innermost first. `known` has them by the hook's numbers.
+fn frames(api: &HookApi, mut next: u32, frames: &mut Vec<Frame>, known: &mut HashMap<u32, u32>) -> Vec<u32> {
+    let mut stack = Vec::new();
+    while let Some(frame) = (next != 0).then(|| stacks::frame(api, next)).flatten() {
+        stack.push(*known.entry(frame.frame).or_insert_with(|| {
+            frames.push(copied(&frame));
+            (frames.len() - 1) as u32
+        }));
+        next = frame.caller;
+    }
+    stack
+}
+
+fn copied(frame: &StackFrame) -> Frame {
+    let text = |bytes: *const u8, len: u32| {
+        // SAFETY: the interner keeps texts until a clear or start, which need the GVL that we hold.
+        unsafe { std::slice::from_raw_parts(bytes, len as usize) }.to_vec()
+    };
+    Frame {
+        path: text(frame.path, frame.path_len),
+        line: frame.line,
+        label: (!frame.label.is_null()).then(|| text(frame.label, frame.label_len)),
+    }
+}
+
+/// At most so many sites, greatest first; in any order if there is no limit. Only the texts must be copied while no other thread can clear them.
+pub(super) fn collect(ruby: &Ruby, figure: Reader, most: usize) -> Result<Sites, Error> {
     let found = Greatest::collect(ruby, figure, most)?;
     // Room for all, because a map that grows runs more code: a report is to touch little of it.
     let mut texts = Texts { paths: HashMap::with_capacity(found.kept.len()), ..Texts::default() };
@@ -93,13 +123,14 @@ fn collect(ruby: &Ruby, figure: Reader, most: usize) -> Result<Rows, Error> {
             Site { callers, ..texts.site(record) }
         })
         .collect();
-    Ok(Rows {
+    Ok(Sites {
         list,
         texts: texts.texts,
         callers: of_sites,
         left_out: found.left_out,
         live_bytes_left_out: found.live_bytes,
         variance_left_out: found.variance,
+        ..Sites::default()
     })
 }
 
@@ -115,9 +146,9 @@ fn native_callers(figures: &SiteFigures, named: &[callers::Named<'_>]) -> Caller
     Callers { samples: figures.samples, live_samples: figures.live_samples, list: list.collect() }
 }
 
-/// The sites with blocks or objects of that age, greatest first.
-fn keep_old(list: &mut Vec<Site>, sums: &[blocks::Sum], objects: &HashMap<u32, blocks::Sum>, figure: Reader) {
-    list.retain_mut(|site| {
+/// The sites with blocks of that age, or with objects of that age.
+fn keep_old(sites: &mut Sites, sums: &[blocks::Sum], objects: &HashMap<u32, blocks::Sum>) {
+    sites.list.retain_mut(|site| {
         let aged = sums.get(site.record.id as usize).filter(|sum| sum.is_any()).map(blocks::Sum::aged);
         let slots = objects.get(&site.record.id);
         let slots_aged = slots.map(blocks::Sum::aged).unwrap_or_default();
@@ -127,15 +158,6 @@ fn keep_old(list: &mut Vec<Site>, sums: &[blocks::Sum], objects: &HashMap<u32, b
             ..aged.unwrap_or_default()
         });
         site.aged.is_some()
-    });
-    sort(list, figure);
-}
-
-/// Greater figures first, then the earlier site.
-fn sort(list: &mut [Site], figure: Reader) {
-    list.sort_unstable_by(|one, other| {
-        let of = |site| figure.of(site).approximate();
-        of(other).total_cmp(&of(one)).then(one.record.id.cmp(&other.record.id))
     });
 }
 
@@ -158,7 +180,7 @@ impl Texts {
             SiteKind::NATIVE => push(&mut self.texts, symbols::name(record).into_bytes()),
             _ => push(&mut self.texts, pseudo_name(record.id).into()),
         };
-        Site { record: *record, text, aged: None, callers: None }
+        Site { record: *record, text, aged: None, callers: None, stack: None, knows_old: true }
     }
 }
 

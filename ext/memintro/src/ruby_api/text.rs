@@ -10,7 +10,7 @@ use magnus::{Error, RHash, RModule, RString, Ruby, function, method, prelude::*}
 use memintro_analysis::buffer::Buffer;
 use memintro_analysis::json::{self, Bytes};
 
-use super::sites::Sites;
+use super::report::Report;
 use super::survey::HeapSurvey;
 use super::values;
 use super::without_gvl::without_gvl;
@@ -24,11 +24,11 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     let class = native.define_class("Text", ruby.class_object())?;
     super::know_class::<Text>(ruby);
     class.undef_default_alloc_func();
-    class.define_singleton_method("report", function!(Text::report, 3))?;
     class.define_singleton_method("snapshot", function!(Text::snapshot, 4))?;
     class.define_method("bytesize", method!(Text::bytesize, 0))?;
     class.define_method("left", method!(Text::left, 0))?;
     class.define_method("send_to", method!(Text::send_to, 1))?;
+    class.define_method("piece", method!(Text::piece, 1))?;
     class.define_method("clear", method!(Text::clear, 0))?;
     class.define_method("to_s", method!(Text::to_s, 0))
 }
@@ -44,39 +44,31 @@ struct Sending {
 pub(super) struct Text(RefCell<Sending>);
 
 impl Text {
-    /// The members of the first hash, `call_sites`, and the members of the second hash.
-    fn report(ruby: &Ruby, head: RHash, sites: Obj<Sites>, tail: RHash) -> Result<Self, Error> {
-        let (head, tail) = (values::members(head, Bytes::Shown)?, values::members(tail, Bytes::Shown)?);
-        let sites = sites.rows();
-        Self::written(ruby, |out| {
-            write!(out, "{{{}\"call_sites\":", comma(&head, "", ",\n"))?;
-            json::sites(out, &sites, Bytes::Shown)?;
-            writeln!(out, "{}}}", comma(&tail, ",\n", ""))
-        })
-    }
-
     /// The members of the hash, `call_sites`, and the results of the survey. `free_pages` is the number of pages that
     /// Ruby keeps besides those that were walked over.
     fn snapshot(
         ruby: &Ruby,
         head: RHash,
-        sites: Obj<Sites>,
+        report: Obj<Report>,
         survey: Obj<HeapSurvey>,
         free_pages: u64,
     ) -> Result<Self, Error> {
         let head = values::members(head, Bytes::Exact)?;
-        let sites = sites.rows();
+        let report = report.model();
         survey.read(ruby, |heap| {
             Self::written(ruby, |out| {
                 write!(out, "{{{}\"call_sites\":", comma(&head, "", ",\n"))?;
-                json::sites(out, &sites, Bytes::Exact)?;
+                json::sites(out, &report.sites, Bytes::Exact)?;
                 json::heap(out, heap, free_pages)?;
                 out.write_all(b"}\n")
             })
         })?
     }
 
-    fn written(ruby: &Ruby, write: impl FnOnce(&mut Buffer) -> std::io::Result<()>) -> Result<Self, Error> {
+    pub(super) fn written(
+        ruby: &Ruby,
+        write: impl FnOnce(&mut Buffer) -> std::io::Result<()>,
+    ) -> Result<Self, Error> {
         let written = without_gvl(|| {
             let mut text = Buffer::new();
             write(&mut text).map(|()| text)
@@ -97,6 +89,24 @@ impl Text {
     /// Bytes that are not sent yet.
     fn left(&self) -> usize {
         self.0.try_borrow().map_or(0, |sending| sending.text.len() - sending.sent)
+    }
+
+    /// The next piece of the text that is not sent, of at most so many bytes, cut behind a line where possible; nil: there
+    /// is none.
+    fn piece(ruby: &Ruby, this: &Self, most: usize) -> Option<RString> {
+        let mut sending = this.0.try_borrow_mut().ok()?;
+        let Sending { text, sent } = &mut *sending;
+        let rest = text.get(*sent..).filter(|rest| !rest.is_empty())?;
+        let mut length = rest.len().min(most.max(4));
+        if length < rest.len() {
+            let line = rest.get(..length).and_then(|part| part.iter().rposition(|byte| *byte == b'\n'));
+            // Otherwise between two characters.
+            let is_inside = |at: usize| rest.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
+            length = line
+                .map_or_else(|| (1..=length).rev().find(|at| !is_inside(*at)).unwrap_or(length), |at| at + 1);
+        }
+        *sent += length;
+        Some(super::names::string(ruby, rest.get(..length)?))
     }
 
     /// Sends as much as the client takes, while other threads run. Returns the number of bytes, or a negative error

@@ -11,10 +11,10 @@ use magnus::{Error, RArray, RModule, Ruby, Symbol, function, prelude::*};
 use memintro_abi::SiteRecord;
 use memintro_analysis::figures::{self, Reader};
 
-use crate::callers::Callers;
-
 use super::errors;
-use super::native::{Paths, site_row, visit_sites};
+use super::native::visit_sites;
+use super::site_rows::rows;
+use super::sites;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("top_sites", function!(top_sites, 2))?;
@@ -121,14 +121,8 @@ impl Eq for Rank {}
 /// The rows of at most `count` sites, greatest first by that figure; and of the sites that are left out their number,
 /// their live bytes, and the variance of these if any of them was sampled.
 fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i64, Option<f64>), Error> {
-    let greatest = Greatest::collect(ruby, figure(ruby, &by.name()?)?, count)?;
-    let rows = ruby.ary_new_capa(greatest.kept.len());
-    let mut paths = Paths::new(ruby);
-    let callers = Callers::now();
-    for record in &greatest.kept {
-        rows.push(site_row(ruby, record, &mut paths, &callers)?)?;
-    }
-    Ok((rows, greatest.left_out, greatest.live_bytes, greatest.variance))
+    let sites = sites::collect(ruby, figure(ruby, &by.name()?)?, count)?;
+    Ok((rows(ruby, &sites, false)?, sites.left_out, sites.live_bytes_left_out, sites.variance_left_out))
 }
 
 fn is_sortable(name: String) -> bool {

@@ -51,7 +51,18 @@ pub(crate) fn at_exit(last: unsafe extern "C" fn(*mut rb_sys::ruby_vm_t)) {
     }
 }
 
-/// Number of collections so far, if [`prepare`] has found the function for it.
+/// Number of collections so far.
+pub(crate) fn generation(ruby: &magnus::Ruby) -> Result<usize, magnus::Error> {
+    match gc_count() {
+        Some(count) => Ok(count),
+        None => {
+            use magnus::prelude::*;
+            ruby.class_object().const_get::<_, magnus::RModule>("GC")?.funcall("count", ())
+        }
+    }
+}
+
+/// The same, if [`prepare`] has found the function for it.
 pub(crate) fn gc_count() -> Option<usize> {
     // SAFETY: reads one word of the VM.
     functions::get().map(|vm| unsafe { (vm.gc_count)() })

@@ -57,9 +57,7 @@ module Memintro
 
       def load_report
         Loader.need(:Report)
-        Loader.file("malloc/call_sites")
         LazyMethods.load(:Tracking)
-        Report.prepare(setting(:format))
       end
 
       def go_on

@@ -1,15 +1,9 @@
 # frozen_string_literal: true
 
 require_relative "../../spec_helper"
-require "memintro"
-require "memintro/malloc/call_sites"
-require "memintro/control/worker_reports"
-require "json"
-require "stringio"
+require_relative "../../support/saved_report"
 
-RSpec.describe Memintro::Control::WorkerReports do
-  include_context "with a fake native"
-
+RSpec.describe "The sum of reports" do
   # Allocations, frees, total and freed bytes, age total, greatest lifespan, live bytes at the mark; and the variances
   # of allocations, frees, total and freed bytes, growth and age total, and the covariance of age total and frees.
   def row(figures, variances = nil, name: "/app/a.rb")
@@ -19,16 +13,12 @@ RSpec.describe Memintro::Control::WorkerReports do
   # As a process writes it, and the command reads it.
   def report(rows, totals, process = {}, variances: nil)
     facts = { pid: 1, program: "app", ruby: "3.1.2", memintro: "0.1.0", mode: :full, tracking: true, preloaded: true }
-    sites = Memintro::CallSites.new(Memintro::Totals.new(*totals, variances), rows, facts.merge(process))
-    written(sites)
+    SavedReport.read(rows: rows, totals: [*totals, variances], process: facts.merge(process))
   end
 
-  # As it is written in the end.
-  def written(sites)
-    JSON.parse(StringIO.new.tap { |io| Memintro::Report.write(sites, io, format: :json, top: nil) }.string)
-  end
-
-  def sum(*reports) = described_class.sum(reports)
+  def summed(*reports) = Memintro::Native::Report.sum(reports)
+  def sum(*reports) = Memintro::CallSites.of(summed(*reports))
+  def written(report) = SavedReport.json(report)
 
   let(:sampled) { { mode: :sampled, sample_bytes: 1_000 } }
   let(:off) { report([], [0] * 7, { pid: 9, mode: :off, tracking: false }) }
@@ -53,7 +43,6 @@ RSpec.describe Memintro::Control::WorkerReports do
     )
     expect(all.totals.to_h).to eq(allocated_bytes: 4_005, freed_bytes: 2_000, live_bytes: 2_005, allocations: 41,
                                   frees: 20, live_blocks: 21, missed_frees: 3, tracker_bytes: 100, dropped: 5)
-    expect(written(all)["call_sites"].map { |site| site["lineno"] }).to eq([7, 7])
   end
 
   it "has the root of the sum of squares for a standard error" do
@@ -83,10 +72,10 @@ RSpec.describe Memintro::Control::WorkerReports do
   end
 
   it "marks the estimates of workers whose master does not track, and does not say that nobody does" do
-    all = sum(off, first, second)
+    all = summed(off, first, second)
     expect(all.process).to include(pid: 9, processes: 3, tracking: true, mode: "sampled", sample_bytes: 1_000)
     expect(written(all)["totals"]).to include("estimated" => true, "live_bytes" => 3_600)
-    text = StringIO.new.tap { |io| Memintro::Report.write(all, io, format: :text, top: 3) }.string
+    text = SavedReport.written(all, top: 3)
     expect(text).to include("sampled mode (1000 B), preloaded", "live ~3.5 KiB ±29 B in ~70 ±5 blocks",
                             "Figures with ~ are estimated from a sample, one byte in 1,000.")
     expect(text).not_to include("not tracking", "Tracking is off")
