@@ -18,9 +18,9 @@ ALLOWED_DEPENDENCIES = {
   "memintro-analysis" => %w[memintro-abi],
   "memintro-core-file" => %w[memintro-abi memintro-analysis],
   "memintro-hook" => %w[memintro-abi memintro-elf memintro-tracker],
-  "memintro-heap" => [],
+  "memintro-heap" => %w[memintro-analysis],
   "memintro-native" => %w[memintro-abi],
-  "memintro-tool" => %w[memintro-core-file memintro-heap],
+  "memintro-tool" => %w[memintro-analysis memintro-core-file memintro-heap],
   "memintro" => %w[memintro-abi memintro-analysis memintro-native]
 }.freeze
 RUBY_BINDINGS = %w[rb-sys magnus].freeze

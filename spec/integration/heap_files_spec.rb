@@ -120,7 +120,7 @@ RSpec.describe "A heap dump" do
     told = commands.to_h { |name| [name, said(name, *choosing[name], file("c.ndjson"))] }
     expect(told).to match(
       "histo" => /\A[\d,]+ objects take .*, [\d.]+% of it /, "top" => /\(Array\) retains .* of the heap: 2,000 /,
-      "dominators" => /retains most: .* of the heap\z/, "holders" => /\A1 of 1 Archive \(40 bytes\): KEPT ← /,
+      "dominators" => /retains most: .* of the heap\z/, "holders" => /\A1 of 1 Archive \(40 B\): KEPT ← /,
       "path" => /\AArchive at 0x\h+ is held by KEPT ← /, "referrers" => /\A1 object and \d roots? refer to Archive at/,
       "retained" => /\AArchive at 0x\h+ retains 4\d\.\d KiB in 1,002 objects/, "strings" => /\A[\d,]+ strings take /,
       "duplicates" => /\A[\d,]+ of [\d,]+ strings are copies of others, /,

@@ -329,7 +329,7 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
     File.mkfifo(path("fifo"))
     reading = Thread.new { heap("histo", path("fifo")) }
     File.write(path("fifo"), line)
-    expect(reading.value.stdout).to start_with("1 object takes 40 bytes")
+    expect(reading.value.stdout).to start_with("1 object takes 40 B")
   end
 
   it "do not lose a dump to the page that is made of it" do

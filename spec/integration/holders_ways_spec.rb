@@ -30,7 +30,7 @@ RSpec.describe "ways to what holds objects", :vm do
 
     it "come second where most of the objects are garbage" do
       sentence, count, bytes = @found[:garbage]
-      expect(sentence).to match(/\ANo root leads to 1[89] of 20 Garbage \(7[26]0 of 800 bytes\): garbage, .*\. [12] \(/)
+      expect(sentence).to match(/\ANo root leads to 1[89] of 20 Garbage \(7[26]0 of 800 B\): garbage, .*\. [12] \(/)
       expect(bytes).to eq(count * 40)
     end
 

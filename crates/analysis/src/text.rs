@@ -17,7 +17,7 @@ mod columns;
 pub(crate) mod names;
 mod old;
 pub mod stacks;
-pub(crate) mod units;
+pub mod units;
 
 pub(crate) use names::is_unprintable;
 

@@ -2,6 +2,7 @@
 
 use crate::graph::About;
 use crate::read::load::Reading;
+use memintro_analysis::text::units;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
@@ -177,15 +178,7 @@ pub fn text(answer: &Answer, read: &[Read]) -> String {
 
 /// 1,234,567
 pub fn commas(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    units::count(number.cast_signed())
 }
 
 /// `1 line`, `2 lines`
@@ -204,18 +197,7 @@ fn objects_text(number: u64) -> String {
 
 /// 1.5 MiB
 pub fn human(bytes: u64) -> String {
-    let mut size = bytes as f64;
-    for unit in ["bytes", "KiB", "MiB", "GiB"] {
-        if size < 1023.95 || unit == "GiB" {
-            return match unit {
-                "bytes" if bytes == 1 => "1 byte".to_string(),
-                "bytes" => format!("{bytes} bytes"),
-                _ => format!("{size:.1} {unit}"),
-            };
-        }
-        size /= 1024.0;
-    }
-    unreachable!("GiB is the last unit")
+    units::bytes(bytes.cast_signed())
 }
 
 /// A part of bytes and all of them: `27.7 of 28.1 MiB`, `212.0 KiB of 28.1 MiB`; only once if they are the same.

@@ -170,7 +170,7 @@ fn lists_of_the_vm_are_passed_over_however_long_or_many_they_are() {
         let wants = Wants { references: true, edges: true, ..Wants::default() };
         let mut graph = Graph::load(source(hidden_lists(heads, length).as_bytes()), wants, None);
         let said = top(&mut graph, &Options { top: 5, ..Options::default() }).unwrap();
-        assert!(said.sentence.starts_with("$cache (Cache) retains 48 bytes"), "{}", said.sentence);
+        assert!(said.sentence.starts_with("$cache (Cache) retains 48 B"), "{}", said.sentence);
         assert!(!said.lines.contains("hidden"), "{}", said.lines);
         let all = top(&mut graph, &Options { top: 5, all: true, ..Options::default() }).unwrap();
         assert!(all.lines.contains("(hidden T_ARRAY)"), "{}", all.lines);
@@ -190,7 +190,7 @@ fn numbers_that_no_ruby_writes_count_as_none() {
     let said = generations(&tally, &Options { top: 5, ..Options::default() }).unwrap();
     assert_eq!(said.sentence, "None of the 1 object tells its generation");
     let said = histo(&tally, &Options { top: 5, ..Options::default() }).unwrap();
-    assert!(said.sentence.starts_with("1 object takes 40 bytes"), "{}", said.sentence);
+    assert!(said.sentence.starts_with("1 object takes 40 B"), "{}", said.sentence);
 }
 
 #[test]

@@ -1,29 +1,7 @@
 //! Figures in the form people read, as memintro's reports have them.
 
-const POWERS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-
-/// Such as `512 B`, `48.8 MiB`.
-pub(crate) fn bytes(count: i64) -> String {
-    let mut size = count.unsigned_abs() as f64;
-    let mut power = 0;
-    // 1,023.95 and more would be written as "1024.0".
-    while power < POWERS.len() - 1 && size >= if power == 0 { 1024.0 } else { 1023.95 } {
-        size /= 1024.0;
-        power += 1;
-    }
-    let sign = if count < 0 { "-" } else { "" };
-    if power == 0 { format!("{sign}{size:.0} B") } else { format!("{sign}{size:.1} {}", POWERS[power]) }
-}
-
-/// With a plus sign if it grew.
-pub(crate) fn signed_bytes(count: i64) -> String {
-    format!("{}{}", if count > 0 { "+" } else { "" }, bytes(count))
-}
-
-/// As [`count`], for values that may be negative.
-pub(crate) fn signed_count(number: i64) -> String {
-    format!("{}{}", if number < 0 { "-" } else { "" }, count(number.unsigned_abs()))
-}
+use memintro_analysis::text::units;
+pub(crate) use memintro_analysis::text::units::{bytes, count as signed_count, signed_bytes};
 
 /// A figure, and its standard error if it was estimated from a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -54,15 +32,7 @@ impl Figure {
 
 /// Such as `1,234,567`.
 pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    units::count(number.cast_signed())
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 const BYTES: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 /// Such as `512 B`, `48.8 MiB`.
-pub(crate) fn bytes(count: i64) -> String {
+#[must_use]
+pub fn bytes(count: i64) -> String {
     let size = count.unsigned_abs();
     let sign = if count < 0 { "-" } else { "" };
     if size < 1024 {
@@ -21,12 +22,14 @@ pub(crate) fn bytes(count: i64) -> String {
 }
 
 /// The same with a plus before what grew.
-pub(crate) fn signed_bytes(count: i64) -> String {
+#[must_use]
+pub fn signed_bytes(count: i64) -> String {
     format!("{}{}", if count > 0 { "+" } else { "" }, bytes(count))
 }
 
 /// Such as `1,234,567`.
-pub(crate) fn count(number: i64) -> String {
+#[must_use]
+pub fn count(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = String::from(if number < 0 { "-" } else { "" });
     for (at, digit) in digits.chars().enumerate() {
@@ -39,28 +42,33 @@ pub(crate) fn count(number: i64) -> String {
 }
 
 /// The noun with an `s` unless there is one.
-pub(crate) fn noun(number: i64, noun: &str) -> String {
+#[must_use]
+pub fn noun(number: i64, noun: &str) -> String {
     format!("{noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Such as `1 page`, `1,204 pages`.
-pub(crate) fn counted(number: i64, name: &str) -> String {
+#[must_use]
+pub fn counted(number: i64, name: &str) -> String {
     format!("{} {}", count(number), noun(number, name))
 }
 
 /// Such as `12.3%`; a dash where there is no whole to have a share of.
-pub(crate) fn share(part: i64, whole: i64) -> String {
+#[must_use]
+pub fn share(part: i64, whole: i64) -> String {
     if whole > 0 { format!("{:.1}%", 100.0 * part as f64 / whole as f64) } else { "-".to_owned() }
 }
 
 /// An error that was squared and extracted again must not become the next greater number.
-pub(crate) fn whole(error: f64) -> i64 {
+#[must_use]
+pub fn whole(error: f64) -> i64 {
     (error - 0.000_000_5).ceil() as i64
 }
 
 /// Such as `~48.8 MiB ±2.1 MiB`, and `~512.0 KiB (87.9 KiB to 3.3 MiB)` where the interval reaches more than twice as
 /// far up as down.
-pub(crate) fn uncertain(
+#[must_use]
+pub fn uncertain(
     value: i64,
     error: f64,
     interval: Option<(i64, i64)>,

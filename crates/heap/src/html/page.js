@@ -12,7 +12,7 @@ const canvas = part("map"), pen = canvas.getContext("2d");
 let boxes = [];
 
 function bytes(number) {
-  if (number < 1024) return number === 1 ? "1 byte" : number + " bytes";
+  if (number < 1024) return number + " B";
   let size = number / 1024, unit = 0;
   while (size >= 1023.95 && unit < 2) { size /= 1024; unit++; }
   return size.toFixed(1) + " " + ["KiB", "MiB", "GiB"][unit];
