@@ -259,7 +259,7 @@ RSpec.describe "details of an account", :vm do
                          shared: account[:memintro].shared_bytes)
     RUBY
     expect(result[:shared]).to be > 1 << 20
-    expect(result[:verdict]).to match([/\A\S+% of \S+ MiB is slots of live Ruby objects: /])
+    expect(result[:verdict].first).to match(/\A\S+% of \S+ MiB is slots of live Ruby objects: /)
     expect(result).to include(shares: false, text: satisfy { |text| !text.include?("private") })
   end
 

@@ -105,4 +105,25 @@ RSpec.describe "copies of the process", :race do
   rescue SystemCallError
     true
   end
+
+  it "are said to have taken too long where they were stopped, not to have been killed from outside" do
+    result = run_ruby(code: <<~'RUBY').must_succeed
+      Memintro.start
+      kept = Array.new(300_000) { |i| "x" * (i % 90 + 30) }
+      Thread.new do
+        loop do
+          copies = Dir["/proc/self/task/*/children"].flat_map { |file| File.read(file).split.map(&:to_i) }
+          copies.each { |pid| Process.kill(:STOP, pid) }
+        rescue SystemCallError
+          next # it has ended meanwhile
+        end
+      end
+      begin
+        Memintro.leaks(gc: false, seconds: 2)
+      rescue Memintro::LeaksError => error
+        puts error.message
+      end
+    RUBY
+    expect(result.stdout).to include("was to find leaks took too long (SIGALRM)")
+  end
 end

@@ -31,7 +31,8 @@ RSpec.describe "A process that makes its children in another PID namespace" do
       skip "namespaces are refused here" if result.status.exitstatus == 99
       result.must_succeed.json
     end
-    expect(found[:numbers]).to eq([1, 2, 3])
+    # From Ruby 3.3 on, each child takes a second number for its timer thread.
+    expect(found[:numbers]).to eq([1, 2, 3]).or eq([1, 3, 5])
     expect(found[:said].size).to eq(8)
     expect(found[:said]).to all(match(/\AMemintro::\w+Error: .* another PID namespace \(unshare, setns\)/))
   end

@@ -162,7 +162,7 @@ RSpec.describe "require \"memintro\"" do
 
   # Each file takes memory and time, which programs pay that are short or small.
   it "loads no more than these files for a sampled run and its report" do
-    both = %w[report/short_report support/defaults support/native support/paths version]
+    both = %w[report/short_report support/defaults support/native support/paths support/process_facts version]
     all = both + %w[error process/figures report/reporting runtime/configured runtime/loader runtime/main_ractor
                     support/brake]
     launched = both + %w[autorun integrations/process_report runtime/rest support/warn_once]

@@ -39,7 +39,7 @@ RSpec.describe "cleanup tables of the hook" do
        hook_api::each_stack hook_api::mark hook_api::patches hook_api::refresh hook_api::sample_objects hook_api::sites
        hook_api::start hook_api::stop hook_api::track_objects in_band::leave init::constructor init::destructor
        intercept::look_for_new_modules intercept::observe_dlopen other_process::visit
-       start::start::{closure}].map { |name| "memintro_hook::#{name}" }
+       start::start::{closure} state::deactivate].map { |name| "memintro_hook::#{name}" }
   end
 
   it "are those of operator new, and of what does not run inside malloc" do

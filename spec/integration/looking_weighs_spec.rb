@@ -68,7 +68,7 @@ RSpec.describe "looking at a running process", :listening do
       client.ask(command, arguments)
       before = made
       text = client.ask(command, arguments)
-      expect(text.lines.size).to be_between(5, 35)
+      expect(text.lines.size).to be > 100
       made - before - asking
     end
     expect(found).to all(be_between(0, MOST_OBJECTS))

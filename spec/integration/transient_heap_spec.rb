@@ -111,7 +111,7 @@ RSpec.describe "young objects that outlive a collection while objects are tracke
   RUBY
   MOVED_SIZES = [128, 320, 56, 72].freeze
   # Of objects that memintro makes for readings, which are not tracked.
-  MOVED_LEFT = 100
+  MOVED_LEFT = 200
 
   def figures(code, **options)
     run_ruby(code: MOVED_LEAK + code, requires: %w[memintro json], **options).must_succeed.json

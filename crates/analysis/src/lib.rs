@@ -9,7 +9,7 @@ pub mod account;
 pub mod buffer;
 pub mod estimates;
 pub mod figures;
-pub mod flame;
+pub mod formats;
 pub mod heap;
 pub mod json;
 pub mod leaks;

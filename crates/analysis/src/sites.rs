@@ -101,13 +101,13 @@ impl Sites {
     /// Number of all sites, with those that are left out.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.list.len() + self.left_out
+        self.list.len().saturating_add(self.left_out)
     }
 
     /// Leaves out all but the first ones. Their live bytes are added to those that were left out before.
     pub fn leave_out_beyond(&mut self, most: usize) {
         for site in self.list.iter().skip(most) {
-            self.left_out += 1;
+            self.left_out = self.left_out.saturating_add(1);
             self.live_bytes_left_out = self.live_bytes_left_out.wrapping_add(site.live_bytes());
             let blocks = &site.record.blocks;
             if blocks.estimated != 0 {

@@ -256,9 +256,10 @@ fn first_words(image: &Image<'_>, nodes: &Nodes<'_>, heap: &Heap, node: &Node) -
             match word {
                 0 => "zero",
                 _ if word < 1 << 32 => "a number",
-                _ if is_text => "text",
+                // An address may consist of the bytes of printable characters.
                 _ if nodes.find(address).is_some() => "a block's address",
                 _ if heap.pages.get(next).is_some_and(|page| page.start <= address) => "an object",
+                _ if is_text => "text",
                 _ if image.segment(address).is_some() => "an address",
                 _ => "other bytes",
             }

@@ -74,12 +74,11 @@ fn note(own: &ThreadState, event: &Event, path: &[u8], pending: Option<Pending>)
     }
 }
 
-/// Counts an event that cannot be recorded, unless it came after a stop.
+/// Counts an event that cannot be recorded. Whether tracking is still on is not asked here: with that, functions that run
+/// inside malloc get a table of what to clean up when they are unwound.
 pub(crate) fn lost(own: &ThreadState) {
-    if ACTIVE.load(Ordering::Relaxed) != 0 {
-        // Not `bump`, because another thread may be resetting the figure.
-        own.traffic.dropped.fetch_add(1, Ordering::Relaxed);
-    }
+    // Not `bump`, because another thread may be resetting the figure.
+    own.traffic.dropped.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Writes down the birth of a block. `mean` is that of its sample. `false`: try again.

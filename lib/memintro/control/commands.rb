@@ -133,8 +133,8 @@ module Memintro
         answer(Arguments.choice(:format, format, %i[text json]), n, by, app_root, rendering, older_than_gcs)
       end
 
-      # Returns a report in one of its formats; with `rendering`, JSON with what the command writes the others from. With
-      # `stacks` that includes whole stacks.
+      # Returns a report in one of its formats; with `rendering`, JSON with what the command writes the others from, and
+      # with `stacks` whole stacks, too.
       def report(format: "text", top: Report.default_top(format), by: nil, app_root: nil, rendering: false, stacks: nil)
         Arguments.count(:top, top, optional: true)
         format = Arguments.choice(:format, format, Report::FORMATS)

@@ -19,6 +19,8 @@ module Memintro
         def growth = to - from
       end
 
+      # Steps in the beginning that may differ from all others.
+      MOST_FIRST = 3
       # Values of a scale that are kept, those that are tested at a time, and scales: the last has means of 17 hours.
       MOST = 12
       WINDOWS = [6, 7, 8, 9, 10, 11, 12].freeze
@@ -40,8 +42,8 @@ module Memintro
       FEWEST_LOADS = 4
       # Standard errors by which a slope may be off.
       DOUBT = 2
-      private_constant :MOST, :WINDOWS, :SCALES, :STUDENT, :SLOW_STUDENT, :LEAD, :SLOW_LEAD, :LEAST_PACE, :SLOWER,
-                       :LOAD_FACTOR, :DOUBT, :FEWEST_LOADS
+      private_constant :MOST_FIRST, :MOST, :WINDOWS, :SCALES, :STUDENT, :SLOW_STUDENT, :LEAD, :SLOW_LEAD, :LEAST_PACE,
+                       :SLOWER, :LOAD_FACTOR, :DOUBT, :FEWEST_LOADS
 
       def initialize
         @scales = []
@@ -68,9 +70,11 @@ module Memintro
           # Most figures have not grown, and are done with here: a hunt asks hundreds of them each time.
           next unless grown?(values, least)
 
-          # The first step may be greater than all others, because something began: a program, the hunt itself.
-          found = rise_of(values, least, resident, scale) || rise_of(values.drop(1), least, resident, scale)
-          return found if found
+          # The first steps may be greater than all others, because something began: a program, the hunt itself.
+          (0..MOST_FIRST).each do |first|
+            found = rise_of(values.drop(first), values, least, resident, scale)
+            return found if found
+          end
         end
         nil
       end
@@ -119,7 +123,7 @@ module Memintro
         WINDOWS.any? { |size| (oldest = values[-size]) && newest - oldest[1] >= least }
       end
 
-      def rise_of(values, least, resident, scale)
+      def rise_of(values, all, least, resident, scale)
         windows = windows(values, least)
         return if windows.empty?
 
@@ -128,7 +132,7 @@ module Memintro
 
         windows.each do |window|
           found = test(window, courses.map { |course| course.last(window.size - 1) }, scale)
-          return found if found && !explained?(values, found, resident)
+          return found if found && !explained?(all, found, resident)
         end
         nil
       end

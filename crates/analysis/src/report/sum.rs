@@ -56,7 +56,7 @@ impl Adding {
                 None => self.push(key, sites, site),
             }
         }
-        self.sum.left_out += sites.left_out;
+        self.sum.left_out = self.sum.left_out.saturating_add(sites.left_out);
         self.sum.live_bytes_left_out = self.sum.live_bytes_left_out.wrapping_add(sites.live_bytes_left_out);
         if let Some(variance) = sites.variance_left_out {
             self.sum.variance_left_out = Some(self.sum.variance_left_out.unwrap_or(0.0) + variance);

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::{Process, Report};
 use crate::figures;
+use crate::formats::Choices;
 use crate::sites::{Frame, Site, Sites};
 use crate::text::{Options, stacks};
 
@@ -115,6 +116,31 @@ fn rounded(text: &str) -> serde_json::Value {
     value
 }
 
+/// Reads it, and writes it in all formats.
+fn use_all(bytes: &[u8]) {
+    if let Ok(mut read) = Report::read(bytes) {
+        let sum = Report::sum(&[read.clone(), read.clone()]);
+        for report in [&mut read, &mut sum.clone()] {
+            report.sites.leave_out_beyond(2);
+            for format in ["text", "json", "html", "folded", "speedscope"] {
+                let choices = Choices {
+                    figure: figures::sortable("growth").unwrap(),
+                    most: Some(1),
+                    root: None,
+                    colour: false,
+                    is_command: true,
+                };
+                report.write(format, choices, &mut Vec::new()).unwrap();
+            }
+        }
+    }
+    if let Ok(mut old) = Report::read_old(bytes, 1) {
+        let figure = figures::sortable("live_bytes").unwrap();
+        let choices = Choices { figure, most: None, root: None, colour: true, is_command: false };
+        old.write("text", choices, &mut Vec::new()).unwrap();
+    }
+}
+
 proptest! {
     #[test]
     fn reads_what_it_writes(rows in proptest::collection::vec((1..1_000_000_u64, any::<bool>()), 0..12), whole: bool) {
@@ -132,16 +158,30 @@ proptest! {
             let at = at % bytes.len();
             bytes[at] = byte;
         }
-        if let Ok(mut read) = Report::read(&bytes) {
-            read.sites.leave_out_beyond(2);
-            let mut out = Vec::new();
-            text(&read);
-            read.write_page(&mut out, Some(1), None).unwrap();
-            read.write_speedscope(&mut out, None).unwrap();
-            read.write_folded(&mut out, figures::sortable("growth").unwrap(), None).unwrap();
-            let _ = Report::sum(&[read.clone(), read]);
+        use_all(&bytes);
+    }
+
+    #[test]
+    fn no_numbers_can_harm(rows in proptest::collection::vec((1..1_000_u64, any::<bool>()), 1..4),
+                           wrong in proptest::collection::vec((0..400_usize, 0..8_usize), 1..9), whole: bool) {
+        const NUMBERS: [&str; 8] = ["0", "-1", "1e308", "-1e308", "18446744073709551615", "-9223372036854775808",
+                                    "9223372036854775807", "1e-320"];
+        let text = json(&report(&rows, whole));
+        // Between numbers.
+        let mut parts: Vec<String> = Vec::new();
+        for character in text.chars() {
+            let is_number = character.is_ascii_digit() || character == '.';
+            match parts.last_mut() {
+                Some(part) if part.starts_with(|one: char| one.is_ascii_digit()) == is_number => part.push(character),
+                _ => parts.push(character.to_string()),
+            }
         }
-        let _ = Report::read_old(&bytes, 1);
+        let places: Vec<usize> =
+            (0..parts.len()).filter(|at| parts[*at].starts_with(|one: char| one.is_ascii_digit())).collect();
+        for (at, number) in wrong {
+            parts[places[at % places.len()]] = NUMBERS[number].to_owned();
+        }
+        use_all(parts.concat().as_bytes());
     }
 
     #[test]

@@ -68,14 +68,11 @@ pub fn whole(error: f64) -> i64 {
 /// Such as `~48.8 MiB ±2.1 MiB`, and `~512.0 KiB (87.9 KiB to 3.3 MiB)` where the interval reaches more than twice as
 /// far up as down.
 #[must_use]
-pub fn uncertain(
-    value: i64,
-    error: f64,
-    interval: Option<(i64, i64)>,
-    format: fn(i64) -> String,
-) -> String {
+pub fn uncertain(value: i64, error: f64, interval: Option<(i64, i64)>, format: fn(i64) -> String) -> String {
     match interval {
-        Some((low, high)) if high - value > 2 * (value - low) + 1 => {
+        Some((low, high))
+            if high.saturating_sub(value) > value.saturating_sub(low).saturating_mul(2).saturating_add(1) =>
+        {
             format!("~{} ({} to {})", format(value), format(low), format(high))
         }
         _ => format!("~{} ±{}", format(value), format(whole(error))),

@@ -330,7 +330,12 @@ impl Copy {
             if Instant::now() > deadline {
                 self.kill();
                 // What was killed still has its memory to give back, on a busy machine.
-                return Some(self.end_by(Instant::now() + Duration::from_secs(3)));
+                let has_ended = self.end_by(Instant::now() + Duration::from_secs(3));
+                // It was not ended from outside: it took too long.
+                if self.signal.get() == libc::SIGKILL {
+                    self.signal.set(libc::SIGALRM);
+                }
+                return Some(has_ended);
             }
             if interrupted.load(Ordering::Relaxed) {
                 return None;

@@ -387,9 +387,10 @@ fn first_words(pages: &[HeapPage], nodes: &Nodes<'_>, node: &Node) -> [u64; 2 * 
         let (kind, value) = match word {
             0 => (ZERO, 0),
             _ if word < 1 << 32 => (NUMBER, 0),
-            _ if is_text => (TEXT, 0),
+            // An address may consist of the bytes of printable characters.
             _ if nodes.find(address).is_some() => (BLOCK, 0),
             _ if pages.iter().any(|page| (page.start..page.end).contains(&address)) => (OBJECT, 0),
+            _ if is_text => (TEXT, 0),
             _ if word < 1 << 47 => (ADDRESS, word),
             _ => (OTHER, 0),
         };

@@ -9,15 +9,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use magnus::typed_data::Obj;
 use magnus::{Error, RArray, RClass, RHash, RModule, RString, Ruby, Symbol, function, method, prelude::*};
 use memintro_abi::{DUMP_MAGIC, Figures, Mode, Origin};
-use memintro_analysis::figures::Reader;
+use memintro_analysis::formats::Choices;
 use memintro_analysis::raw_dump;
 use memintro_analysis::report::{Error as NoReport, Fact, Process, Report as Model};
 use memintro_analysis::sites::Sites;
-use memintro_analysis::text::{Options, stacks};
 
 use super::errors;
 use super::names;
 use super::native::figures_array;
+use super::ractor_safe::ractor_safe;
 use super::site_rows::rows;
 use super::sites;
 use super::text::Text;
@@ -32,18 +32,21 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     super::know_class::<Report>(ruby);
     class.undef_default_alloc_func();
     class.define_singleton_method("take", function!(Report::take, 5))?;
-    class.define_singleton_method("read", function!(Report::read, 1))?;
+    // Ractors may read snapshots.
+    ractor_safe(|| {
+        class.define_singleton_method("read", function!(Report::read, 1))?;
+        class.define_method("process", method!(Report::process, 0))?;
+        class.define_method("totals", method!(Report::totals, 0))?;
+        class.define_method("rows", method!(Report::rows, 0))?;
+        class.define_method("stacks", method!(Report::stacks, 0))?;
+        class.define_method("left_out", method!(Report::left_out, 0))?;
+        class.define_method("clear", method!(Report::clear, 0))
+    })?;
     class.define_singleton_method("read_old", function!(Report::read_old, 2))?;
     class.define_singleton_method("sum", function!(Report::sum, 1))?;
-    class.define_method("process", method!(Report::process, 0))?;
-    class.define_method("totals", method!(Report::totals, 0))?;
-    class.define_method("rows", method!(Report::rows, 0))?;
-    class.define_method("stacks", method!(Report::stacks, 0))?;
-    class.define_method("left_out", method!(Report::left_out, 0))?;
     class.define_method("default_figure", method!(Report::default_figure, 0))?;
     class.define_method("write", method!(Report::write, 5))?;
-    class.define_method("json", method!(Report::json, 1))?;
-    class.define_method("clear", method!(Report::clear, 0))
+    class.define_method("json", method!(Report::json, 1))
 }
 
 /// A report.
@@ -213,34 +216,11 @@ impl Report {
         (colour, is_command): (bool, bool),
     ) -> Result<Text, Error> {
         let figure = top_sites::figure(ruby, &by.name()?)?;
-        let root = root(folder);
+        let choices = Choices { figure, most, root: root(folder), colour, is_command };
         let format = format.name()?.into_owned();
         let mut model = this.change(ruby)?;
         let model = &mut *model;
-        Text::written(ruby, |out| match format.as_str() {
-            "json" => {
-                arrange(&mut model.sites, figure, most);
-                model.write_json(out, "")
-            }
-            "html" => {
-                arrange(model.whole_mut(), figure, None);
-                model.write_page(out, most, root.as_deref())
-            }
-            "folded" => {
-                arrange(model.whole_mut(), figure, most);
-                model.write_folded(out, figure, root.as_deref())
-            }
-            "speedscope" => {
-                arrange(model.whole_mut(), figure, most);
-                model.write_speedscope(out, root.as_deref())
-            }
-            _ => {
-                arrange(&mut model.sites, figure, most);
-                let stacks = stacks::heaviest(model, figure);
-                let options = Options { by: figure.figure.name, root, colour, is_command };
-                std::io::Write::write_all(out, model.text(&options, &stacks).as_bytes())
-            }
-        })
+        Text::written(ruby, |out| model.write(&format, choices, out))
     }
 
     /// As JSON, with the members of a hash behind its own.
@@ -256,11 +236,6 @@ impl Report {
             *model = Model::default();
         }
     }
-}
-
-fn arrange(sites: &mut Sites, figure: Reader, most: Option<usize>) {
-    sites.sort(figure);
-    sites.leave_out_beyond(most.unwrap_or(usize::MAX));
 }
 
 fn read_by(
@@ -280,7 +255,7 @@ fn read_by(
 
 fn of_dump(ruby: &Ruby, text: &[u8]) -> Result<Model, Error> {
     let dump = raw_dump::parse(text)
-        .map_err(|error| errors::error(ruby, "DumpError", format!("not a usable raw dump: {error}")))?;
+        .map_err(|error| errors::error(ruby, "DumpError", format!("it is not a usable raw dump: {error}")))?;
     let names: HashMap<_, _> = callers::of_dump(&dump);
     let time =
         UNIX_EPOCH.checked_add(Duration::from_secs(dump.header.time)).unwrap_or(SystemTime::UNIX_EPOCH);

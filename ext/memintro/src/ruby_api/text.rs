@@ -2,7 +2,7 @@
 //! Ruby String.
 
 use std::cell::RefCell;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
 
 use magnus::typed_data::Obj;
@@ -75,8 +75,11 @@ impl Text {
         })?;
         match written {
             Ok(text) => Ok(Self(RefCell::new(Sending { text, sent: 0 }))),
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                Err(Error::new(ruby.exception_arg_error(), error.to_string()))
+            }
             Err(error) => {
-                Err(Error::new(ruby.exception_no_mem_error(), format!("no memory for JSON: {error}")))
+                Err(Error::new(ruby.exception_no_mem_error(), format!("no memory for the text: {error}")))
             }
         }
     }

@@ -31,7 +31,7 @@ impl Report {
                 lines.len() - 1
             });
             if let Some((_, sum)) = lines.get_mut(place) {
-                *sum += value;
+                *sum = sum.saturating_add(value);
             }
         }
         for (line, sum) in lines {

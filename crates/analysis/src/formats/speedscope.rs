@@ -119,7 +119,10 @@ impl Serialize for Profile<'_> {
         map.serialize_entry("name", self.name)?;
         map.serialize_entry("unit", "bytes")?;
         map.serialize_entry("startValue", &0)?;
-        map.serialize_entry("endValue", &weights.iter().sum::<i64>())?;
+        map.serialize_entry(
+            "endValue",
+            &weights.iter().fold(0_i64, |sum, weight| sum.saturating_add(*weight)),
+        )?;
         map.serialize_entry("samples", &samples)?;
         map.serialize_entry("weights", &weights)?;
         map.end()
