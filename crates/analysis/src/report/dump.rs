@@ -67,7 +67,7 @@ fn callers(names: &NativeNames) -> Callers {
 }
 
 fn push(sites: &mut Sites, kind: SiteKind, name: Vec<u8>, line: u32, figures: &RawFigures) {
-    let mut record = read::record(sites.list.len(), kind, line);
+    let mut record = read::rows::record(sites.list.len(), kind, line);
     (record.blocks, record.objects) = (*figures.blocks(), *figures.objects());
     sites.texts.push(name);
     let text = (sites.texts.len() - 1) as u32;

@@ -27,7 +27,7 @@ fn blocks(from: u64, estimated: bool) -> BlockFigures {
 }
 
 fn site(id: u32, kind: SiteKind, line: u32, from: u64, estimated: bool) -> Site {
-    let mut record = super::read::record(id as usize, kind, line);
+    let mut record = super::read::rows::record(id as usize, kind, line);
     record.blocks = blocks(from, estimated);
     record.old_bytes = Estimated::exact(from);
     record.old_blocks = Estimated::exact(from / 9);
