@@ -175,7 +175,8 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
     result = answer_of(<<~'RUBY')
       GC.stress = false
       def make(n) = Class.new { 10.times { |i| class_eval("def m#{i} = nil", "/app/kept_#{n}.rb", 1) } }.new
-      def made = Array.new(300) { |n| make(n) }.size
+      # In a thread, whose stack goes away with it: a word that was left there would keep all of them.
+      def made = Thread.new { Array.new(300) { |n| make(n) }.size }.value
       alive = -> { 4.times { GC.start } && [ObjectSpace.each_object(Class).count, Memintro.iseqs.count] }
       asked = [-> { Memintro.histogram }, -> { Memintro.each_iseq.to_a }, -> { Memintro.top_iseqs(nil) },
                -> { Memintro.internals }, -> { Memintro.occupancy }, -> { Memintro.snapshot(:all) }]
