@@ -329,7 +329,7 @@ pub(super) fn frame(value: &Value) -> Option<Frame> {
     })
 }
 
-/// A row as [`super::json`] writes it: kind, name, line, figures, variances, old, objects, and numbers of frames.
+/// A row as [`crate::report`] writes it: kind, name, line, figures, variances, old, objects, and numbers of frames.
 pub(super) fn add_stack(stacks: &mut Sites, value: &Value, number: usize) -> Result<(), Error> {
     let row = stack(value, number - 1).ok_or_else(|| {
         let shown = shown(value);
