@@ -36,9 +36,7 @@ module Memintro
       def chosen_format = given[:format] || :text
 
       # What the process is asked for, besides JSON, to write the chosen format from it.
-      def wanted
-        { rendering: true, stacks: true }.slice(:rendering, *(:stacks if stacks?))
-      end
+      def wanted = { rendering: true, stacks: stacks? || nil }.compact
 
       # @return [Boolean] whether the chosen format shows whole stacks
       def stacks? = Defaults::FORMATS.dig(chosen_format, :stacks) ? true : false

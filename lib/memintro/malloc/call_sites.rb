@@ -35,9 +35,6 @@ module Memintro
     # @return [Array<Array>] see {SiteRow}
     attr_reader :rows
 
-    # @return [CallSites, nil] the same figures, each whole stack by itself; nil: call sites were lines only
-    attr_reader :stacks
-
     # @return [Integer] call sites that {rows} leaves out, none of which has more than one that is there
     attr_reader :left_out
 
@@ -50,13 +47,11 @@ module Memintro
     # @param most [Integer, nil] only so many, those with most; nil: all
     # @param by [Symbol] most of what, one of {CallSite::FIGURES}
     # @return [CallSites] of this process, now. Of sites that are left out no object is made.
-    # @param stacks [Boolean] also takes whole stacks, if there are any
-    def self.take(most: nil, by: :live_bytes, stacks: false)
+    def self.take(most: nil, by: :live_bytes)
       Memintro.untracked do
         totals, process = head
         rows, *left_out = most ? Native.top_sites(most, by) : [Native.sites]
-        whole = take_stacks if stacks && Native.stack_depth > 1
-        new(totals, rows, process, Memintro.epoch, whole).tap { |sites| sites.leave_out(*left_out) }
+        new(totals, rows, process, Memintro.epoch).tap { |sites| sites.leave_out(*left_out) }
       end
     end
 
@@ -72,10 +67,7 @@ module Memintro
     # @param process [Hash] whose figures they are
     # @return [CallSites] of a file
     def self.of(report, process: report.process)
-      totals = Totals.saved(report.totals)
-      stacks = report.stacks
-      whole = new(totals, stacks, process) if stacks
-      new(totals, report.rows, process, nil, whole).tap { |sites| sites.leave_out(*report.left_out) }
+      new(Totals.saved(report.totals), report.rows, process).tap { |sites| sites.leave_out(*report.left_out) }
     end
 
     # @return [Array(Totals, Hash)] of this process, now: all but the sites
@@ -109,13 +101,11 @@ module Memintro
     # @param rows [Array<Array>]
     # @param process [Hash]
     # @param epoch [Integer, nil] nil: not this process's
-    # @param stacks [CallSites, nil] the same figures, each whole stack by itself
-    def initialize(totals, rows, process, epoch = nil, stacks = nil)
+    def initialize(totals, rows, process, epoch = nil)
       @totals = totals
       @rows = rows
       @process = process
       @epoch = epoch
-      @stacks = stacks
       leave_out
     end
 
@@ -143,11 +133,6 @@ module Memintro
       Memintro.untracked { CallSites.new(totals, rows.select(&block), process, @epoch) }
     end
 
-    # @return [Symbol] what to sort by unless somebody says
-    def default_figure
-      rows.any? { |row| row[SiteRow::OBJECTS] } ? :retained_bytes : :live_bytes
-    end
-
     # @return [Integer] how many call sites there are, those that are left out included
     def size
       rows.size + left_out
@@ -161,10 +146,6 @@ module Memintro
       end
       self
     end
-
-    # @api private
-    # @return [Boolean] whether the objects are a sample
-    def sampled_objects? = rows.any? { |row| SiteRow.sampled_objects?(row) }
 
     # @param count [Integer, nil] nil: all
     # @param by [Symbol] one of {FIGURES}
@@ -181,17 +162,6 @@ module Memintro
           CallSite.new(row, aged[id], @epoch, objects[id])
         end)
       end
-    end
-
-    # As {#top}, in slices, to write them one after the other without holding all of them.
-    #
-    # @param count [Integer, nil] nil: all
-    # @param by [Symbol] one of {FIGURES}
-    # @yieldparam sites [Array<CallSite>] some, greatest first
-    # @return [nil]
-    def each_slice_of_top(count, by: :live_bytes)
-      Memintro.untracked { sorted(count, by) }.each_slice(SLICE) { |slice| yield Memintro.untracked { make(slice, 0) } }
-      nil
     end
 
     # @param name [String] a whole name, or the end of one from a folder or file on

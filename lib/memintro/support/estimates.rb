@@ -38,15 +38,6 @@ module Memintro
     end
 
     # @api private
-    # @param sample_bytes [Integer, nil] mean distance of the samples
-    # @return [String] what a reader of estimates must know
-    def self.caution(sample_bytes = nil)
-      "Figures with ~ are estimated from a sample#{", one byte in #{Units.count(sample_bytes)}" if sample_bytes}. " \
-        "After ± stands the standard error; the truth is within two of them in 95 of 100 cases. A range in " \
-        "parentheses, where few blocks were sampled, holds it as often."
-    end
-
-    # @api private
     # @param allocated [Float] variance or skew of what came
     # @param freed [Float] the same of what went
     # @return [Float] of what is live

@@ -59,10 +59,6 @@ module Memintro
     # Those of them that are estimates where blocks are sampled.
     OF_PROCESS_ESTIMATED = names(TOTALS, :sum)
 
-    # @param column [Symbol]
-    # @return [Array<Figure>] those with such a column, by their places
-    def self.in_columns(column) = SITE.select { |figure| figure.column == column }.sort_by(&:place)
-
     # @param name [Symbol]
     # @return [Figure, nil] of a call site
     def self.[](name) = SITE.find { |figure| figure.name == name }

@@ -200,8 +200,7 @@ pub(super) fn blocks_of(values: &[u64], doubts: Option<&[f64]>) -> BlockFigures 
             (name, None) => words.push(value(name)),
         }
     }
-    let mut words = words.into_iter();
-    let mut blocks = BlockFigures::read(&mut || words.next()).unwrap_or_default();
+    let mut blocks = of_words(words, BlockFigures::read);
     blocks.age_covariance = doubt(units.len() + 1);
     blocks
 }
@@ -230,8 +229,16 @@ pub(super) fn objects_of(numbers: &[f64]) -> ObjectFigures {
             words.extend([doubt("variance"), doubt("skew")]);
         }
     }
+    of_words(words, ObjectFigures::read)
+}
+
+/// A record from the numbers that make it up in memory.
+pub(super) fn of_words<T: Default>(
+    words: Vec<u64>,
+    read: impl FnOnce(&mut dyn FnMut() -> Option<u64>) -> Option<T>,
+) -> T {
     let mut words = words.into_iter();
-    ObjectFigures::read(&mut || words.next()).unwrap_or_default()
+    read(&mut || words.next()).unwrap_or_default()
 }
 
 /// Bytes that a snapshot has because they are not UTF-8.

@@ -38,7 +38,6 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
         class.define_method("process", method!(Report::process, 0))?;
         class.define_method("totals", method!(Report::totals, 0))?;
         class.define_method("rows", method!(Report::rows, 0))?;
-        class.define_method("stacks", method!(Report::stacks, 0))?;
         class.define_method("left_out", method!(Report::left_out, 0))?;
         class.define_method("clear", method!(Report::clear, 0))
     })?;
@@ -186,11 +185,6 @@ impl Report {
     /// The sites as rows.
     fn rows(ruby: &Ruby, this: &Self) -> Result<RArray, Error> {
         rows(ruby, &this.model().sites, false)
-    }
-
-    /// The whole stacks as rows; nil if sites are lines.
-    fn stacks(ruby: &Ruby, this: &Self) -> Result<Option<RArray>, Error> {
-        this.model().stacks.as_ref().map(|stacks| rows(ruby, stacks, true)).transpose()
     }
 
     /// Number, live bytes and their variance of the sites that are left out.

@@ -5,6 +5,7 @@ use memintro_abi::{
 };
 use serde_json::{Map, Value};
 
+use super::super::json::of_words;
 use super::{Counted, Error, shown};
 use crate::sites::{Aged, Caller, Callers, Frame, Site, Sites};
 
@@ -98,8 +99,7 @@ pub(super) fn totals(map: &Map<String, Value>) -> Result<Figures, Error> {
             }
         }
     })?;
-    let mut words = words.into_iter();
-    Ok(Figures::read(&mut || words.next()).unwrap_or_default())
+    Ok(of_words(words, Figures::read))
 }
 
 /// Kind and name of a site.
@@ -200,8 +200,7 @@ fn blocks(of: &Object<'_>, objects: &ObjectFigures) -> Result<BlockFigures, Erro
                 },
             )
         })?;
-        let mut found = found.into_iter();
-        let doubts = BlockFigures::read(&mut || found.next()).unwrap_or_default();
+        let doubts = of_words(found, BlockFigures::read);
         let is_none =
             doubts.sums().iter().all(|of| of.variance <= 0.0) && doubts.marked_bytes.variance <= 0.0;
         // Only the objects were sampled.
@@ -220,8 +219,7 @@ fn blocks(of: &Object<'_>, objects: &ObjectFigures) -> Result<BlockFigures, Erro
         "marked_bytes" => Ok(Estimated { value: marked, ..doubts.marked_bytes }),
         _ => Ok(Estimated { value: of.whole(name)?, ..of_sum(name).unwrap_or_default() }),
     })?;
-    let mut found = found.into_iter();
-    let mut blocks = BlockFigures::read(&mut || found.next()).unwrap_or_default();
+    let mut blocks = of_words(found, BlockFigures::read);
     if estimated.is_some() {
         blocks.age_covariance = covariance(of, &blocks)?;
     }
@@ -292,8 +290,7 @@ fn objects(map: &Map<String, Value>, place: &str) -> Result<ObjectFigures, Error
         };
         Ok(Estimated { value: of.whole(name)?, variance: doubt("variance")?, skew: doubt("skew")? })
     })?;
-    let mut found = found.into_iter();
-    Ok(ObjectFigures::read(&mut || found.next()).unwrap_or_default())
+    Ok(of_words(found, ObjectFigures::read))
 }
 
 fn native_callers(map: &Map<String, Value>) -> Option<Callers> {
