@@ -93,7 +93,8 @@ module Listening
   def eventually(seconds = PATIENCE_SECONDS)
     deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
     until (result = yield)
-      raise "it did not happen within #{seconds} s" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+      late = Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+      raise Timeout::Error, "it did not happen within #{seconds} s" if late
 
       sleep(0.02)
     end

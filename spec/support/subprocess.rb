@@ -77,7 +77,7 @@ module Subprocess
   rescue Timeout::Error
     Process.kill(:KILL, -pid)
     Process.wait(pid)
-    raise "process #{pid} did not end within #{deadline_seconds} s"
+    raise Timeout::Error, "process #{pid} did not end within #{deadline_seconds} s"
   end
 end
 
