@@ -22,7 +22,7 @@ module Fuzz
       "hunt" => { "action" => "show", "every" => 60 },
       "vitals" => { "top" => 10, "by" => "live_blocks" }
     }.freeze
-    # What Ruby says when nobody has looked at a value: to whoever asks, it says nothing.
+    # What Ruby says of a value that was not checked, which tells a user nothing.
     RUBYS = /undefined\ method|no\ implicit\ conversion|can't\ convert|can't\ be\ coerced|comparison\ of|
              key\ not\ found|nil:NilClass|stack\ level|out\ of\ range/x
     LISTENER = <<~RUBY

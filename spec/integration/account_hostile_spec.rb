@@ -201,7 +201,7 @@ RSpec.describe "an account under attack", :vm, :vm_long do
     sums_up(result)
   end
 
-  it "reads nothing behind a block with a mapping of its own, where nobody may read" do
+  it "reads nothing behind a block with a mapping of its own, which is unreadable" do
     result = run_ruby(code: <<~'RUBY', requires: ["json", extension("sized_data.c"), "memintro"]).must_succeed.json
       # Of their type alone: garbage of the first account is collected at some time.
       data = ->(one) { one[:malloc_ruby_objects].details[:types].find { |type| type[:name] == "T_DATA" }[:bytes] }

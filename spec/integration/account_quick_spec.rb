@@ -147,7 +147,7 @@ RSpec.describe "an account that does not wait", :vm, :vm_long do
   end
 
   # The kernel takes some milliseconds for the page tables of 400 MiB.
-  it "leaves its copy to a thread that nobody sees, and no rest of either" do
+  it "leaves its copy to a hidden thread, and no rest of either" do
     result = run_ruby(code: CALLS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
       sleep(1.5) # of GC stress, in which Ruby takes longer than the copy's end
       kept = fill(400 << 20)

@@ -277,7 +277,7 @@ RSpec.describe "the control socket", :listening do
         expect(ask(path, '{"command":"info"}').first).to include("ok" => true)
         # One second for the first of them, 50 ms for each further 64.
         expect(now - begun).to be < 10
-        # The crowd has gone, and a second question waits for nobody.
+        # The crowd has gone, and a second question does not wait.
         begun = now
         expect(ask(path, '{"command":"info"}').first).to include("ok" => true)
         expect(now - begun).to be < 5
@@ -299,7 +299,7 @@ RSpec.describe "the control socket", :listening do
       end
     end
 
-    it "lets a client alone that asks nothing while nobody else waits" do
+    it "lets a client alone that asks nothing while no other client waits" do
       path = path_of(start_program("Memintro.listen; puts :ready; sleep").pid)
       socket = UNIXSocket.new(path)
       sleep(2)
@@ -329,7 +329,7 @@ RSpec.describe "the control socket", :listening do
         info = eventually { JSON.parse(ask(path_of(child), '{"command":"info"}').last) }
         expect(info).to include("pid" => child, "name" => "web")
         expect(JSON.parse(ask(path_of(program.pid), '{"command":"info"}').last)).to include("pid" => program.pid)
-        # The child holds nothing of its parent's: without the parent nobody is behind the old socket.
+        # The child holds nothing of its parent's: without the parent the old socket has no server.
         program.kill
         program.wait
         eventually { memintro("ps").must_succeed && sockets == ["#{child}.sock"] }
@@ -377,7 +377,7 @@ RSpec.describe "the control socket", :listening do
     end
   end
 
-  # Where nobody tells Ruby of the fork, it wakes the thread at the socket at exit, which does not exist, and crashes.
+  # Where Ruby is not told of the fork, it wakes the thread at the socket at exit, which does not exist, and crashes.
   it "leaves a child that C code forks alone, which works and ends as it would" do
     program = start_program(<<~'RUBY')
       require "fiddle"
@@ -403,7 +403,7 @@ RSpec.describe "the control socket", :listening do
   end
 
   # In a child that C code forks, whoever stood in the queue for Ruby's lock stands there for ever, before all others.
-  it "has nobody in the queue for Ruby's lock when listen comes back, for C code may fork then" do
+  it "leaves the queue for Ruby's lock empty when listen returns, for C code may fork then" do
     program = start_program(<<~RUBY)
       states = Array.new(20) do
         Memintro.listen

@@ -19,7 +19,7 @@ RSpec.describe "The gate under attack", :race, alone: true do
       expect(figures).to eq(whole: 16, all_seen: 1, marked: 0, recorded: 1, dropped: 0)
     end
 
-    it "keeps nobody waiting where threads are cancelled asynchronously in malloc, #{way}" do
+    it "keeps no thread waiting where threads are cancelled asynchronously in malloc, #{way}" do
       figures = attack("cancel_asynchronous", way: way)
       # Whoever was hit in the middle of a change has spoilt the figures, and that is said.
       usable = { marked: 0, started: 1, mode: 1, tracking: 5 }

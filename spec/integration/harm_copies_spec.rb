@@ -4,7 +4,7 @@ require "socket"
 require "tmpdir"
 require_relative "../spec_helper"
 
-# Copies of the process: they call neither the allocator nor the loader, and harm nobody whatever becomes of them.
+# Copies of the process: they call neither the allocator nor the loader, and do no harm whatever becomes of them.
 # Whoever waits for one can be interrupted.
 RSpec.describe "copies of the process", :race do
   kinds = %w[account leaks holders dump]

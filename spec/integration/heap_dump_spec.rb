@@ -124,7 +124,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     reader.gets
     Process.kill(:KILL, pid)
     Process.wait(pid)
-    # The copy and the tool end with it: nobody has the other end of its output any more.
+    # The copy and the tool end with it: the other end of its output is closed everywhere.
     Timeout.timeout(20) { reader.read }
     sleep(0.2)
     expect(Dir.children(@folder)).to eq([])

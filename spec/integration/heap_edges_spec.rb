@@ -190,7 +190,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
       end
       puts JSON.generate(grown: grown, seen: answers[1].count { |iseq| iseq.path.start_with?("/app/kept_") })
     RUBY
-    # Of 300 classes, with a singleton class and ten methods each; the stack may hold one or two that nobody asked for.
+    # Of 300 classes, with a singleton class and ten methods each; the stack may hold one or two more.
     expect(result[:grown]).to all(match([be_between(-50, 50), be_between(-300, 300)]))
     expect(result[:seen]).to be_between(2_000, 10_000)
   end

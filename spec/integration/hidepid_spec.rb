@@ -27,7 +27,7 @@ RSpec.describe "memintro ps under hidepid", :listening do
     result.must_succeed.stdout
   end
 
-  # A process that has become nobody's without another program: the kernel hides it from its own user, too.
+  # A process that has changed to the user nobody without another program: the kernel hides it from its own user, too.
   def hidden_from_its_user
     become = "Process::Sys.setresgid(*[#{NOBODYS_ID}] * 3); Process::Sys.setresuid(*[#{NOBODYS_ID}] * 3)"
     start_program("#{become}; Memintro.listen(name: 'web'); puts :ready; sleep")

@@ -84,7 +84,7 @@ RSpec.describe "The functions that the hook takes over" do
     expect(symbols).to match_array([*c_functions, "memintro_hook_api"])
   end
 
-  it "are the system's where nobody defines them" do
+  it "are the system's where no library defines them" do
     [plain, cxx_program].each { |program| expect(tags(program, *around(everybody, cxx, cxx_now))).to eq [] }
   end
 
@@ -108,7 +108,7 @@ RSpec.describe "The functions that the hook takes over" do
       expect(tags(plain, *opened(library, how: "g"), *around(everybody, cxx))).to eq [global_tag]
     end
 
-    it "are a local library's for nobody but who needs it, whether it stays or goes#{manner}" do
+    it "are a local library's only for the modules that need it, whether it stays or goes#{manner}" do
       library = interposed("local#{name}", tag: local_tag, **definition)
       user = calling("user#{name}", library)
       # Where the program has a C++ runtime, that one's are found first by everybody.

@@ -3,7 +3,7 @@
 require_relative "../spec_helper"
 
 RSpec.describe "instruction sequences", :vm do
-  # The story: ten thousand methods that nobody can see.
+  # The story: ten thousand methods that cannot be seen.
   BIG_MODULE = <<~'RUBY'
     module BigModule
       10_000.times { |i| module_eval("def m#{i}(a) = a.map { |x| x + #{i} }", "/app/big_module.rb", 12) }

@@ -52,7 +52,7 @@ RSpec.describe "memintro leaks --core", :native_programs do
     expect(File.read(page)).to include("Leaks of core", "Leaked: nothing points to them")
   end
 
-  it "finds it where nobody has collected garbage, so that the array of all addresses is still there" do
+  it "finds it where garbage was not collected, so that the array of all addresses is still there" do
     first = json(core_of("load #{File.join(Subprocess::ROOT, 'examples/leak.rb').dump}"))[:groups].first
     expect(first).to include(verdict: "leaked", size: 1032)
     expect(first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)

@@ -34,7 +34,7 @@ RSpec.describe "a log that cannot be written" do
     "a Logger on a full disk" => ['Logger.new("/dev/full")', 'log writing failed\. No space left on device.*'],
     "a Logger on a closed file" =>
       ['Logger.new(File.open(File::NULL, "w").tap(&:close))', 'log writing failed\. closed stream'],
-    "a Logger on a pipe that nobody reads" =>
+    "a Logger on a pipe that is not read" =>
       ["Logger.new(IO.pipe.then { |r, w| r.close; w })", 'log writing failed\. Broken pipe'],
     "a full file" => ['File.open("/dev/full", "w").tap { |io| io.sync = true }', "Errno::ENOSPC: .*"],
     "a closed file" => ['File.open(File::NULL, "w").tap(&:close)', "IOError: closed stream"]

@@ -99,7 +99,7 @@ RSpec.describe "looking into a master and its workers", :listening do
     expect(File.read(file("i.#{worker(3)}.txt"))).to match(/\A[\d,]+ instruction sequences.*  worker_3\.rb:1$/m)
   end
 
-  it "saves a snapshot of each, and asks nobody where one file cannot hold them" do
+  it "saves a snapshot of each, and asks no process where one file cannot hold them" do
     start_mill
     refused = memintro("snapshot", "mill", "--workers", "-o", file("snap.json"))
     expect([refused.status.exitstatus, refused.stdout, refused.stderr])

@@ -26,7 +26,7 @@ RSpec.describe "looking into a program" do
   end
 
   # A word left on the stack may keep what was evaluated last, beside the methods: Ruby's collector is conservative.
-  describe "10,000 methods that nobody can see" do
+  describe "10,000 methods that cannot be seen" do
     it "are named by memintro diff, with their number" do
       result = memintro("diff", "--format", "json", "-o", path("d.json"), "--", RbConfig.ruby, EXAMPLE).must_succeed
       expect(result.stdout).to eq("10000 methods, and the answer is 142\n")

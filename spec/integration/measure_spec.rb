@@ -111,7 +111,7 @@ RSpec.describe "Memintro.measure" do
       work = proc { blocks(10, 100, slots); inner = Memintro.measure(objects: false, &inside); free(1, slots) }
       Memintro.measure(&work)
       outer = Memintro.measure(&work)
-      # What measuring itself allocates is nobody's, and so are its objects.
+      # What measuring itself allocates is not counted, nor are its objects.
       puts JSON.generate([outer, inner, again].map { |m| malloc(m) } <<
                          [outer.top_allocated.map(&:allocated_bytes), outer.objects_allocated, outer.process_objects_allocated])
     RUBY

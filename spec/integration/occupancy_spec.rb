@@ -37,7 +37,7 @@ RSpec.describe "how full the heap is", :vm do
   end
 
   # Other threads make objects, and collections are under way. A snapshot, which walks in steps, has those of its last
-  # page: where nobody else runs, that is the same.
+  # page: where no other thread runs, that is the same.
   it "counts the slots that GC.stat counts at that instant, in a snapshot as well" do
     result = answer_of(<<~RUBY)
       GC.stress = false

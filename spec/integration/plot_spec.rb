@@ -111,7 +111,7 @@ RSpec.describe "memintro plot" do
   end
 
   [":logfmt", ":json"].each do |format|
-    it "draws what the middleware writes where nobody puts a time in front: format #{format}" do
+    it "draws what the middleware writes where no logger puts a time in front: format #{format}" do
       found = run_ruby(code: "require 'rack/body_proxy'", requires: [])
       skip "no Rack here (Debian's ruby-rack)" unless found.success?
       log = run_ruby(code: <<~RUBY, requires: ["memintro/rack"]).must_succeed

@@ -109,7 +109,7 @@ RSpec.describe Memintro::ProcessMemory do
     expect { Memintro::Native.process_sizes(Process.pid, started + 1) }.to raise_error(Memintro::NoProcessError)
   end
 
-  it "has nothing where a process has ended and nobody waited for it" do
+  it "has nothing where a process has ended and was not waited for" do
     pid = spawn(bare_env, "true")
     Timeout.timeout(60) { sleep(0.02) until File.read("/proc/#{pid}/stat")[/\) (\w)/, 1] == "Z" }
     expect(described_class.new(pid).to_h.values).to eq([0] * 6)

@@ -140,7 +140,7 @@ RSpec.describe "whom the command asks", :listening do
       skip "only root can try another user" unless able
     end
 
-    # A process of user 65534 that listens in a folder of its own, named in nobody's environment.
+    # A process of user 65534 that listens in a folder of its own, which no environment names.
     def start_as_nobody
       folder = "/tmp/memintro-65534"
       skip "#{folder} is somebody else's" if File.exist?(folder) && File.stat(folder).uid != 65_534
@@ -185,7 +185,7 @@ RSpec.describe "whom the command asks", :listening do
         .to match(/\Amemintro: .*--user is "no-such-user"; there is no such user here\. It must be a user's name or/)
     end
 
-    it "asks nobody who is another user than the folder's" do
+    it "asks no process of another user than the folder's" do
       path = path_of(4_194_001)
       code = "require 'socket'; s = UNIXServer.new(ARGV[0]); puts :ready; $stdout.flush; c = s.accept; " \
              "p c.read_nonblock(1, exception: false), IO.select([c], nil, nil, 3) && c.read"

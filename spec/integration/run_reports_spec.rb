@@ -205,7 +205,7 @@ RSpec.describe "reports of memintro run" do
   it "are one of a process and the daemon that it becomes" do
     { "d.txt" => /\Ad\.txt\z/, "e.%p.txt" => /\Ae\.\d+\.txt\z/ }.each do |name, wanted|
       run("--report", name, code: "Process.daemon(true); sleep 0.1").must_succeed
-      # The daemon is nobody's child. It writes beside, then renames; its parent's file comes and goes.
+      # The daemon has no parent. It writes beside, then renames; its parent's file comes and goes.
       written = lambda do |file|
         wanted.match?(file) && first_words(file) == "memintro "
       rescue Errno::ENOENT
@@ -262,7 +262,7 @@ RSpec.describe "reports of memintro run" do
       expect(reader.join(60)&.value).to start_with("memintro ")
     end
 
-    it "does not keep the program from ending where nobody reads" do
+    it "does not keep the program from ending where its output is not read" do
       result = run("--report", "pipe", code: "puts 1").must_succeed
       expect(result.stdout).to eq("1\n")
       expect(result.stderr)

@@ -3,7 +3,7 @@
 require_relative "../spec_helper"
 require_relative "support/allocators"
 
-# Allocators other than glibc's, and glibc's with settings that nobody tests.
+# Allocators other than glibc's, and glibc's with settings that are rarely tested.
 RSpec.describe "Other allocators" do
   exact = { differences: "", wrong_sites: 0, wrong_threads: 0, corrupt: 0, totals_agree: true, missed_frees: 0,
             dropped: 0 }.freeze
@@ -73,7 +73,7 @@ RSpec.describe "Other allocators" do
         env = { "BEHAVIOUR_WITHOUT_PVALLOC" => "1", "MEMINTRO_MODE" => "full" }
         outcomes = [library, "#{Subprocess::HOOK}:#{library}"].map do |preloaded|
           result = run_command(program("behaviour.cc"), env: env.merge("LD_PRELOAD" => preloaded))
-          # An alignment that is no power of two is nobody's promise: what comes of it is chance.
+          # An alignment that is no power of two is not promised: the result is chance.
           [result.status.to_s[/(exit|SIG).*/], result.stdout.lines.grep_v(/\A(memalign|aligned_alloc) (3|7|12|24):/)]
         end
         expect(outcomes.first.last.size).to be > 50

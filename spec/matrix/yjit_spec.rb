@@ -40,7 +40,7 @@ RSpec.describe "Call sites under YJIT", :vm do
       expect(found[:compiled]).to be >= 400 if RUBY_VERSION >= "3.3"
     end
 
-    it "are the exact lines of a hot leaf method, each with all of its calls and nobody else's, #{way}" do
+    it "are the exact lines of a hot leaf method, each with all of its calls and no others, #{way}" do
       found = sites(way)
       # 3.1 does not tell how much it compiled.
       expect(found).to include(yjit: true, compiled: RUBY_VERSION >= "3.3", strays: [])

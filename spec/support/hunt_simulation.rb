@@ -174,7 +174,7 @@ module HuntSimulation
     def stack(_) = []
   end
 
-  # In place of {Memintro::Hunt::Inquiry}: asks nobody.
+  # In place of {Memintro::Hunt::Inquiry}: asks no process.
   class NoInquiry
     def begin = nil
     def about(kind, name, *) = { what: name, kind: kind, notes: [] }

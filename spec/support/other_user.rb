@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Runs Ruby as a user who may look at nobody else's memory.
+# Runs Ruby as a user who may not look at other users' memory.
 module OtherUser
   NOBODY = %w[setpriv --reuid=65534 --regid=65534 --clear-groups].freeze
 

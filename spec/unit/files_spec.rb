@@ -10,7 +10,7 @@ RSpec.describe Memintro::Files do
 
   after { FileUtils.rm_rf(folder) }
 
-  it "writes under a name that nobody can guess, and is short beside a long one" do
+  it "writes under a name that cannot be guessed, and is short beside a long one" do
     long = File.join(folder, "r" * 255)
     names = Array.new(100) { described_class.beside(long) }
     expect(names.uniq.size).to eq(100)

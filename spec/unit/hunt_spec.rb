@@ -102,7 +102,7 @@ RSpec.describe Memintro::Hunt do
       expect(found.first.certainty).to match(/\AIt was confirmed at 2027-01-15 \S+: it had grown as much again\.\z/)
     end
 
-    it "is not sure of a start that slows down as the work does, tells nobody, and sees its end" do
+    it "is not sure of a start that slows down as the work does, tells no one, and sees its end" do
       [2, 5, 7, 10].each do |slow|
         log = StringIO.new
         all = findings(300, logger: log) do |server|

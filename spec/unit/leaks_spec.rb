@@ -89,7 +89,7 @@ RSpec.describe Memintro::Leaks do
     expect(leaks(rows, **figures).verdict.join).not_to include("may be lost")
   end
 
-  it "asks nobody to work on with a process of which there is only a core file" do
+  it "names no next command for a process of which there is only a core file" do
     of = lambda do |site, bytes|
       rows = [group(site: site, size: 40, count: 2, bytes: bytes)]
       leaks(rows, leaked_blocks: 2, leaked_bytes: bytes, copies: 0).verdict.last
@@ -146,7 +146,7 @@ RSpec.describe Memintro::Leaks do
                                        "another copy, or registers of other threads may.")
     end
 
-    it "does not look again for blocks that nobody asked about, nor where another look would say the same" do
+    it "does not look again for blocks that were not asked about, nor where another look would say the same" do
       search(look(1, 0, [[2, 7]])) { |site| site == 8 }
       expect(@asked).to eq(1)
       search(look(1, 0, [[0, 7]]))

@@ -76,7 +76,7 @@ RSpec.describe "Memintro::Middleware" do
       lines.last
     end
 
-    it "is the last field, and that of the moment, where nobody else writes it" do
+    it "is the last field, and that of the moment, where nothing else writes it" do
       before = Time.now.floor(3)
       middleware.call(env)
       said = Time.iso8601(lines[0][/ time=(\S+)\z/, 1])
@@ -174,7 +174,7 @@ RSpec.describe "Memintro::Middleware" do
       expect(rack.string).to match(/ INFO -- : MEMORY method=GET /)
     end
 
-    it "is not Rack's NullLogger, which Sinatra puts in place where nobody asked for a log" do
+    it "is not Rack's NullLogger, which Sinatra puts in place where no log was asked for" do
       require "rack"
       expect { middleware(logger: nil).call(env("/5", "rack.logger": Rack::NullLogger.new(nil))) }
         .to output(/\AMEMORY method=GET path=\/5 .*\n\z/).to_stderr

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use memintro_analysis::leaks::groups::each_run;
 use memintro_analysis::leaks::mark::{Marking, ranks};
-use memintro_analysis::leaks::nodes::{NOBODY, Node, Nodes, State, TOP, leaf_entries};
+use memintro_analysis::leaks::nodes::{NO_HOLDER, Node, Nodes, State, TOP, leaf_entries};
 use memintro_analysis::leaks::ranges;
 use memintro_analysis::leaks::unused::Read;
 use serde_json::{Value, json};
@@ -186,7 +186,7 @@ fn explain(
 }
 
 fn holder(list: &[Node], node: &Node) -> (u32, usize) {
-    if node.state != State::Indirect || node.holder == NOBODY {
+    if node.state != State::Indirect || node.holder == NO_HOLDER {
         return (0, 0);
     }
     list.get(node.holder as usize).map_or((0, 0), |holder| (holder.site, holder.bytes))
@@ -301,7 +301,7 @@ fn holder_of(classes: &Classes<'_>, list: &[Node], node: &Node, owner: (u32, u8)
             None => break,
         }
     }
-    (Holder::Root(node.kind, node.root), NOBODY)
+    (Holder::Root(node.kind, node.root), NO_HOLDER)
 }
 
 /// What something holds, by call site, those with most bytes first, and what holds most of each.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use memintro_abi::{MOST_RANGES, RANGES_SIGN};
 use memintro_analysis::leaks::is_own_library;
 use memintro_analysis::leaks::mark::{Marking, Memory, Root, ranks};
-use memintro_analysis::leaks::nodes::{NOBODY, Node, Nodes, State};
+use memintro_analysis::leaks::nodes::{NO_HOLDER, Node, Nodes, State};
 use memintro_analysis::leaks::ranges::{self, around};
 use memintro_analysis::leaks::unused::{self, Blocks, Read, end_of_fiber};
 
@@ -168,7 +168,7 @@ pub fn short_lived(image: &Image<'_>) -> Vec<(usize, usize)> {
     image.segments.iter().filter(is_one).map(|segment| (segment.start, segment.end)).collect()
 }
 
-/// Which object has each block as its own, whether anything points to that object or not: its number, or [`NOBODY`]; and how
+/// Which object has each block as its own, whether anything points to that object or not: its number, or [`NO_HOLDER`]; and how
 /// surely it does ([`ranks`]). `waiting` is
 /// as for the search.
 #[must_use]
@@ -203,7 +203,7 @@ pub fn owners(
     marking.follow();
     let owner = |node: &Node| match node.state {
         State::Reached => (node.root as u32 - 1, node.rank),
-        _ => (NOBODY, ranks::LAST),
+        _ => (NO_HOLDER, ranks::LAST),
     };
     let owners = nodes.list.iter().map(owner).collect();
     for node in nodes.list.iter_mut().filter(|node| matches!(node.state, State::Reached | State::Visited)) {

@@ -192,7 +192,7 @@ fn a_definition_is_one_for_its_own_version_only() {
             }
             let value = u64::from_str_radix(value, 16).unwrap();
             let find = |name: &str, version: &str| {
-                let versions = [&b"nobody's"[..], version.as_bytes()];
+                let versions = [&b"not_there"[..], version.as_bytes()];
                 module.defined_for(name.as_bytes(), &versions).unwrap().map(|found| found.address - BASE)
             };
             match name.split_once("@@") {

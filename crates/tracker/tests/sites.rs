@@ -77,7 +77,7 @@ fn what_is_loaded_where_is_as_of_a_look() {
     let bare = sites.native(0x9999, None).unwrap();
     let loaded = |id, walk| sites.loaded(sites.get(id).unwrap(), walk);
     sites.note_loaded(1, path, 7, 0x1000);
-    sites.note_loaded(1, b"/nobody/knows.so", 7, 0x5000);
+    sites.note_loaded(1, b"/not/known.so", 7, 0x5000);
     assert_eq!(loaded(placed, 1), Some(Loaded { build: 7, base: Some(0x1000) }));
     assert_eq!(loaded(placed, 2), Some(Loaded { build: 7, base: None }));
     sites.note_loaded(3, path, 7, 0x8000);

@@ -68,7 +68,7 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
     end
   end
 
-  it "starts the shop of the page on live processes, with no socket and with nobody to ask" do
+  it "starts the shop of the page on live processes, with no socket and no process to ask" do
     shop = start_program("load ARGV.first", File.join(@folder, "examples", "shop.rb"),
                          env: { "MEMINTRO_LISTEN" => "1", **BRAKE }, chdir: @folder, wait: false)
     eventually { File.read("/proc/#{shop.pid}/task/#{shop.pid}/children").split.size == 2 }

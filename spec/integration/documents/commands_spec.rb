@@ -99,7 +99,7 @@ RSpec.describe "README.md and docs/" do
       end
     end
 
-    it "are those of the methods that nobody can see" do
+    it "are those of the methods that cannot be seen" do
       row = /^\+(\d+\.\d) MiB  \+10,000  \d+\.\d MiB     10,000  generated\.rb$/
       command = shown("memintro diff --top 3")
       given = typed(command.text).stderr

@@ -101,7 +101,7 @@ RSpec.describe "README.md and docs/ as pages" do
       expect(page).to include("| `#{setting.variable}` | `#{setting.flag}` |")
     end
     sources = Dir[File.join(Subprocess::LIB, "**", "*.rb")].map { |file| File.read(file, encoding: "UTF-8") }.join
-    # By these, processes of one run tell each other what nobody else sets; the hook's path is for specs.
+    # By these, processes of one run tell each other what users do not set; the hook's path is for specs.
     internal = /\AMEMINTRO_(?:HOOK|FIRST_PID|REPORT_HOLDER|RUBIES|SINCE|LAUNCHED_|CHECK_)/
     variables = sources.scan(/"(MEMINTRO_[A-Z_]+)"/).flatten.uniq.grep_v(internal)
     expect(variables).to include("MEMINTRO_DISABLE")

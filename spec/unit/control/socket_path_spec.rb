@@ -37,7 +37,7 @@ RSpec.describe Memintro::Control::SocketPath do
 
     before { File.chmod(0o700, folder) }
 
-    # A socket that nobody listens at.
+    # A socket that no process listens at.
     def socket(path) = UNIXServer.new(path).close.then { File.lstat(path).ino }
 
     it "takes that one and no other" do
@@ -135,7 +135,7 @@ RSpec.describe Memintro::Control::SocketPath do
     end
   end
 
-  it "trusts only a folder of this user's own that nobody else may enter" do
+  it "trusts only a folder of this user's own that no other user may enter" do
     uid = Process.euid
     expect(described_class.insecurity(folder, uid)).to be_nil
     expect(described_class.insecurity(folder, uid + 1)).to eq("#{folder} belongs to user #{uid}")

@@ -71,7 +71,7 @@ RSpec.describe "The sum of reports" do
     expect(sum(exact, exact).totals).not_to be_estimated
   end
 
-  it "marks the estimates of workers whose master does not track, and does not say that nobody does" do
+  it "marks the estimates of workers whose master does not track, and does not say that none does" do
     all = summed(off, first, second)
     expect(all.process).to include(pid: 9, processes: 3, tracking: true, mode: "sampled", sample_bytes: 1_000)
     expect(written(all)["totals"]).to include("estimated" => true, "live_bytes" => 3_600)

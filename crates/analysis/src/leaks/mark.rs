@@ -17,7 +17,7 @@
 //! candidate that a later one reaches is none. So it goes a second time, from the last candidate to the first, and those
 //! where it has to begin anew are the ones that nothing else points to.
 
-use super::nodes::{Content, NO_SITE, NOBODY, Node, Nodes, State};
+use super::nodes::{Content, NO_HOLDER, NO_SITE, Node, Nodes, State};
 
 /// The memory that is searched.
 pub trait Memory {
@@ -272,7 +272,7 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
                 self.flood(index, State::Visited, State::Indirect);
                 if let Some(node) = self.nodes.list.get_mut(index) {
                     node.state = State::Leaked;
-                    node.holder = NOBODY;
+                    node.holder = NO_HOLDER;
                 }
             }
         }
@@ -319,6 +319,6 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
 
 impl Whence {
     fn of(root: Root, key: usize) -> Self {
-        Self { kind: root.kind, rank: root.rank, root: key, holder: NOBODY }
+        Self { kind: root.kind, rank: root.rank, root: key, holder: NO_HOLDER }
     }
 }

@@ -18,7 +18,7 @@ const MOST_OF_A_UNIT: usize = UNIT / 8 + 1;
 /// No call site is known of the block.
 pub const NO_SITE: u32 = u32::MAX;
 /// No block.
-pub const NOBODY: u32 = u32::MAX;
+pub const NO_HOLDER: u32 = u32::MAX;
 
 /// What a block is found to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct Node {
     pub site: u32,
     /// Its age in collections.
     pub age: u32,
-    /// The leaked block that holds it, or the block through which a root reaches it; [`NOBODY`] if that is the root.
+    /// The leaked block that holds it, or the block through which a root reaches it; [`NO_HOLDER`] if that is the root.
     pub holder: u32,
     /// What it is found to be.
     pub state: State,
@@ -89,7 +89,7 @@ impl Node {
             root: 0,
             site: NO_SITE,
             age: 0,
-            holder: NOBODY,
+            holder: NO_HOLDER,
             state: State::Unreached,
             kind: 0,
             rank: 0,

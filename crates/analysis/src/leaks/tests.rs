@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::groups::each_run;
 use super::mark::{Marking, Memory, Root, ranks};
-use super::nodes::{NOBODY, Node, Nodes, State, TOP, leaf_entries};
+use super::nodes::{NO_HOLDER, Node, Nodes, State, TOP, leaf_entries};
 
 /// Words from this address on.
 struct Words(usize, Vec<usize>);
@@ -152,7 +152,10 @@ fn a_list_of_which_nothing_holds_the_first_is_one_leak() {
     solve(&mut process);
     let states: Vec<State> = process.list.iter().map(|node| node.state).collect();
     assert_eq!(states, [State::Indirect, State::Indirect, State::Indirect, State::Leaked, State::Reached]);
-    assert_eq!(process.list.iter().map(|node| node.holder).collect::<Vec<_>>(), [3, 3, 3, NOBODY, NOBODY]);
+    assert_eq!(
+        process.list.iter().map(|node| node.holder).collect::<Vec<_>>(),
+        [3, 3, 3, NO_HOLDER, NO_HOLDER]
+    );
     assert_eq!((process.list[4].kind, process.list[4].root), (3, BASE));
 }
 

@@ -8,7 +8,7 @@ use crate::image::{BASE, Image};
 const LIMIT_BYTES: usize = 4 << 20;
 
 /// Names that real modules have, and some that they do not have.
-const NAMES: [&[u8]; 6] = [b"malloc", b"free", b"_Znwm", b"answer", b"", b"a name that nobody has"];
+const NAMES: [&[u8]; 6] = [b"malloc", b"free", b"_Znwm", b"answer", b"", b"a name that is not there"];
 
 /// Reads the file as a module and returns all errors found. Returns `None` if the file could not be mapped.
 pub(crate) fn exercise(file: &[u8]) -> Option<Vec<Malformed>> {

@@ -1,5 +1,5 @@
 // The C++ runtime comes and goes, with the libraries of two threads that call it at once, while the program starts, looks
-// and stops: nobody may be led to where it was.
+// and stops: no call may reach where it was.
 #include "hook_api.h"
 
 #include <pthread.h>

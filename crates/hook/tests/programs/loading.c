@@ -1,6 +1,6 @@
 // One thread loads and unloads libraries without pause, full RELRO ones among them, and another looks at all slots,
 // while the program starts, refreshes and stops: a library that is half relocated must be left alone, none that is gone
-// be written to, and nobody wait for ever.
+// be written to, and no thread waits for ever.
 #include "hook_api.h"
 
 #include <pthread.h>

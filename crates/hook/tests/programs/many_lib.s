@@ -1,4 +1,4 @@
-# A library with as many relocations by symbol as a large one: 1,000 calls to functions that nobody defines (they are
+# A library with as many relocations by symbol as a large one: 1,000 calls to functions that no module defines (they are
 # never called, so never bound), and one to malloc.
         .altmacro
         .macro  calls n

@@ -1,5 +1,5 @@
 // A library with RUNPATH $ORIGIN/inner, loaded by its name alone from another one with RUNPATH $ORIGIN, while tracking.
-// The loader finds such paths by the return address of the dlopen call: nobody may stand in between.
+// The loader finds such paths by the return address of the dlopen call: no function may stand in between.
 #include "hook_api.h"
 
 int main(int argc, char **argv) {

@@ -25,7 +25,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use twin::Model;
 use words::Step::{Arrive, Event, Hold, Lock, Pause, Release, ShortPause, Unlock};
-use words::{Flaw, HANDLER, NOBODY, Step, Thread, World};
+use words::{Flaw, HANDLER, NO_THREAD, Step, Thread, World};
 
 const THREADS: usize = 4;
 
@@ -57,8 +57,8 @@ impl Model {
         let crowd = (self.programs.len() - arriving) as u8;
         World {
             threads: vec![Thread::default(); self.programs.len()],
-            locks: [NOBODY; 3],
-            pausing: NOBODY,
+            locks: [NO_THREAD; 3],
+            pausing: NO_THREAD,
             crowd,
             shared: crowd > 1,
             ..World::default()
@@ -102,7 +102,7 @@ impl Model {
                 return Err(format!("whoever comes next stands still: {last:?}"));
             }
         }
-        if last.closed || last.pausing != NOBODY || !last.noted.is_empty() {
+        if last.closed || last.pausing != NO_THREAD || !last.noted.is_empty() {
             return Err(format!("not open in the end: {last:?}"));
         }
         model.check_events(&last)

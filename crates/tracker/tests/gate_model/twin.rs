@@ -1,6 +1,6 @@
 //! The steps of the twin's threads: each single access that they make.
 
-use crate::words::{At, FORKERS, Flaw, Frame, HANDLER, Held, NOBODY, Place, Step, Then, World};
+use crate::words::{At, FORKERS, Flaw, Frame, HANDLER, Held, NO_THREAD, Place, Step, Then, World};
 
 #[derive(Clone)]
 pub(crate) struct Model {
@@ -120,14 +120,14 @@ impl Model {
         let is_handler = world.threads[me].below.is_some();
         match (step, world.threads[me].frame.at) {
             (Step::Lock(lock), At::Begin) => {
-                if world.locks[lock as usize] != NOBODY {
+                if world.locks[lock as usize] != NO_THREAD {
                     return false;
                 }
                 world.locks[lock as usize] = own;
                 self.done(world, me);
             }
             (Step::Unlock(lock), At::Begin) => {
-                world.locks[lock as usize] = NOBODY;
+                world.locks[lock as usize] = NO_THREAD;
                 self.done(world, me);
             }
             // enter()
@@ -164,7 +164,7 @@ impl Model {
             }
             (Step::Event | Step::Arrive, At::MayOpen | At::Announced) => {
                 let would_wait = world.threads[me].noting > 0 && self.flaw != Flaw::OpensOverNote;
-                if world.pausing == NOBODY && !would_wait {
+                if world.pausing == NO_THREAD && !would_wait {
                     world.pausing = own;
                     world.threads[me].frame.then = Then::Retry;
                     self.at(world, me, At::Took);
@@ -249,7 +249,7 @@ impl Model {
                 self.at(world, me, At::EndsTurn);
             }
             (_, At::EndsTurn) => {
-                world.pausing = NOBODY;
+                world.pausing = NO_THREAD;
                 if self.flaw == Flaw::RestartsLate {
                     self.at(world, me, At::RestartsLate);
                 } else {
@@ -269,7 +269,7 @@ impl Model {
                     self.set_busy(world, me, true);
                     return true;
                 }
-                if world.pausing != NOBODY {
+                if world.pausing != NO_THREAD {
                     return false;
                 }
                 world.pausing = own;
@@ -300,7 +300,7 @@ impl Model {
                 world.threads[me].held = Held::NotPaused;
                 let pauser = if step == Step::ShortPause { own } else { FORKERS };
                 if world.pausing == pauser && self.flaw != Flaw::KeepsTurn {
-                    world.pausing = NOBODY;
+                    world.pausing = NO_THREAD;
                 }
                 self.done(world, me);
             }
@@ -401,7 +401,7 @@ impl Model {
             (thread.depth, thread.held, thread.is_forking) = (1, Held::Paused, true);
             world.forks += 1;
             self.done(world, me);
-        } else if world.pausing == NOBODY {
+        } else if world.pausing == NO_THREAD {
             (thread.depth, thread.held) = (1, Held::Paused);
             world.pausing = FORKERS;
             self.at(world, me, At::Closes);

@@ -1,6 +1,6 @@
 //! The data of the gate's twin: programs, threads, and shared words.
 
-pub(crate) const NOBODY: u8 = u8::MAX;
+pub(crate) const NO_THREAD: u8 = u8::MAX;
 /// Has the turn while threads fork.
 pub(crate) const FORKERS: u8 = 200;
 /// Added to a thread's number to denote its signal handler.

@@ -2,7 +2,7 @@
 
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::leaks::groups::each_run;
-use memintro_analysis::leaks::nodes::{Content, NO_SITE, NOBODY, Node, Nodes, State};
+use memintro_analysis::leaks::nodes::{Content, NO_HOLDER, NO_SITE, Node, Nodes, State};
 
 use super::child::Plan;
 use super::roots::{T_DATA, kinds};
@@ -80,7 +80,7 @@ fn choose<'a>(
 
 /// What holds a leaked block: its call site and size.
 fn holder(list: &[Node], node: &Node) -> (u32, usize) {
-    if node.state != State::Indirect || node.holder == NOBODY {
+    if node.state != State::Indirect || node.holder == NO_HOLDER {
         return (NO_SITE, 0);
     }
     list.get(node.holder as usize).map_or((NO_SITE, 0), |holder| (holder.site, holder.bytes))

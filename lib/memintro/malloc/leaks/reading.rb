@@ -264,7 +264,7 @@ module Memintro
 
       subject = threads > 1_000_000 ? "other threads" : Units.counted(threads, "thread")
       @notes << "#{subject} ran, or waited outside of Ruby's own code, and may hold blocks in registers, which " \
-                "nobody can read: lost blocks of one line and size are called leaked only if there are more of " \
+                "cannot be read: lost blocks of one line and size are called leaked only if there are more of " \
                 "them than such registers (#{Units.count(sum('registers', 1))})"
     end
 
