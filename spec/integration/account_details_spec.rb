@@ -59,28 +59,7 @@ RSpec.describe "details of an account", :vm do
   # What is freed lies between blocks that stay, so that no piece becomes part of another one.
   [0, 1].each do |ways|
     it "says how many free pieces of each size malloc has, by #{%w[lists walk][ways]}", :vm_long do
-      code = <<~'RUBY'
-        libc = Fiddle.dlopen(nil)
-        # Addresses as numbers: malloc would be asked for each Fiddle::Pointer.
-        malloc = Fiddle::Function.new(libc["malloc"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_SIZE_T)
-        free = Fiddle::Function.new(libc["free"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOID)
-        # Without what else an account asks for: that has malloc sort its lists.
-        details = lambda do
-          text, whole, pause, (name, own) = Memintro::Native.account(false, true, WAYS, 20)
-          figures = Memintro::Account::Figures.new(text.b)
-          Memintro::Account::Reading.new(figures, 0, pause, name, own.to_h).account(ruby: false)[:malloc_free].details
-        end
-        Memintro.account(ruby: false)
-        GC.disable
-        GC.stress = false
-        blocks = { 3000 => 800, 1000 => 7, 72 => 107 }.flat_map do |size, count|
-          Array.new(2 * count + 100) { malloc.call(size) }.each_slice(2).map(&:first).last(count)
-        end
-        before = details.call
-        blocks.each { |block| free.call(block) }
-        keys = %i[bins tcache fast_bins bins_pieces tcache_pieces fast_bins_pieces bins_bytes tcache_bytes fast_bins_bytes]
-        puts JSON.generate([before, details.call].map { |one| one.slice(*keys) })
-      RUBY
+      code = read_program("account_details/free_pieces.rb")
       before, after = run_ruby(code: "WAYS = #{ways}\n#{code}", requires: %w[json fiddle memintro]).must_succeed.json
       bins = ->(one) { one[:bins].find { |row| row[:least_bytes] == 2048 } || { pieces: 0, bytes: 0 } }
       expect(bins[after][:pieces] - bins[before][:pieces]).to be_within(2).of(800)
@@ -142,30 +121,8 @@ RSpec.describe "details of an account", :vm do
   end
 
   it "stands in lines of requests and jobs on request, measured once for those who ask together" do
-    result = run_ruby(code: <<~RUBY, requires: %w[json stringio memintro memintro/rack memintro/sidekiq]).must_succeed
-      kept = Array.new(40_000) { "x" * 900 }
-      kept.each_index { |n| kept[n] = nil unless (n % 10).zero? }
-      GC.start
-      log = StringIO.new
-      ask = lambda do |**options|
-        app = Memintro::Middleware.new(->(_env) { [200, {}, ["x"]] }, logger: log, **options)
-        app.call("REQUEST_METHOD" => "GET", "PATH_INFO" => "/a")
-      end
-      ask.call
-      ask.call(fragmentation: true)
-      ask.call(fields: %i[path fragmentation_bytes], format: :json)
-      ask.call(fragmentation: true, one_in: 2)
-      Memintro::SidekiqMiddleware.new(fragmentation: true, logger: log).call(nil, { "class" => "A", "jid" => "1" }, "q") { 1 }
-      wrong = begin
-        ask.call(fragmentation: 1)
-      rescue TypeError => e
-        e.message
-      end
-      copies = 0
-      Memintro.singleton_class.prepend(Module.new { define_method(:account) { |**o| (copies += 1) && super(**o) } })
-      Array.new(12) { Thread.new { Memintro::Fragmentation.bytes } }.map(&:value)
-      puts JSON.generate(lines: log.string.lines, wrong: wrong, copies: copies)
-    RUBY
+    code = read_program("account_details/fragmentation_lines.rb")
+    result = run_ruby(code: code, requires: %w[json stringio memintro memintro/rack memintro/sidekiq]).must_succeed
     lines = result.json[:lines]
     expect(lines.size).to eq(4)
     expect(lines[0]).not_to include("fragmentation")

@@ -24,39 +24,8 @@ RSpec.describe "an account under attack", :vm, :vm_long do
   end
 
   it "adds up with files of any names, and shows none of their bytes to a terminal" do
-    result = run_ruby(code: <<~'RUBY', requires: %w[json fiddle tmpdir stringio memintro]).must_succeed.json
-      require "memintro/cli"
-      require File.join(Memintro::Paths::CODE, "report/account_report")
-      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG]
-      MMAP = Fiddle::Function.new(Fiddle.dlopen(nil)["mmap"], types, Fiddle::TYPE_VOIDP)
-      def map(name)
-        File.write(name, "z" * 1_048_576)
-        File.open(name) { |file| MMAP.call(nil, 1 << 20, 3, 2, file.fileno, 0).then { |at| 256.times { |n| at[n << 12] } } }
-      end
-      2.times { Memintro.account }
-      before = Memintro.account
-      folder = Dir.mktmpdir
-      Dir.chdir(folder)
-      names = ["a\nrss 999999999\nfile 1 1 b", "\e[31mred\e]0;title\a", "gone (deleted)", "[heap]", "[stack]", "rss 5",
-               "libc.so.6", "memintro.so", "\xff\xfe", "<img src=x onerror=alert(1)>", "x" * 255, " ", "vsyscall]"]
-      names.each { |name| map(name) }
-      map("removed").then { File.delete("removed") }
-      # The kernel shows paths of up to 4,095 bytes.
-      15.times { Dir.mkdir("d" * 250) && Dir.chdir("d" * 250) }
-      map("deep")
-      GC.start
-      account = Memintro.account
-      kernel = Memintro.rss
-      page = StringIO.new
-      Memintro::AccountReport.new(account).write(page, format: :html)
-      shown = [account.to_s, page.string, account.diff(before).to_s].join
-      files = account[:mapped_files].details[:files]
-      puts JSON.generate(rss: account.rss, sum: account.rows.sum(&:bytes), least: account.rows.map(&:bytes).min,
-                         grown: account[:mapped_files].bytes - before[:mapped_files].bytes, notes: account.notes,
-                         kernel: kernel, controls: shown.scan(/[\x00-\x09\x0b-\x1f\x7f]/).size,
-                         script: page.string.include?("<img"), json: JSON.parse(account.to_json)["rss"],
-                         deep: files.map { |file| file[:name].bytesize }.max)
-    RUBY
+    code = read_program("account_hostile/files_of_any_name.rb")
+    result = run_ruby(code: code, requires: %w[json fiddle tmpdir stringio memintro]).must_succeed.json
     sums_up(result)
     expect(result).to include(notes: [], controls: 0, script: false, json: result[:rss])
     expect(result[:grown]).to be_within(3 << 20).of(15 << 20)
@@ -65,25 +34,8 @@ RSpec.describe "an account under attack", :vm, :vm_long do
   end
 
   it "adds up while threads fork, map and start threads, all of which go on", vm_long: false do
-    result = run_ruby(code: <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
-      libc = Fiddle.dlopen(nil)
-      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG]
-      mmap = Fiddle::Function.new(libc["mmap"], types, Fiddle::TYPE_VOIDP)
-      munmap = Fiddle::Function.new(libc["munmap"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG], Fiddle::TYPE_INT)
-      done = Hash.new(0)
-      stop = false
-      loops = { maps: -> { mmap.call(nil, 4 << 20, 3, 0x8022, -1, 0).then { |at| munmap.call(at, 4 << 20) } },
-                forks: -> { Process.wait(fork { exit!(Memintro.account(ruby: false).rss.positive? ? 7 : 1) }); raise "child" if $?.exitstatus != 7 },
-                threads: -> { Thread.new { Array.new(50) { "x" * 5000 } }.join } }
-      busy = loops.map { |name, work| Thread.new { (work.call; done[name] += 1) until stop || done[name] == 1000 } }
-      accounts = Array.new(12) { |n| Memintro.account(ruby: n.even?) }
-      sleep(0.05) until done.size == 3
-      stop = true
-      busy.each(&:join)
-      puts JSON.generate(left: accounts.map { |one| one.rss - one.rows.sum(&:bytes) }.uniq, done: done.keys.sort,
-                         least: accounts.flat_map { |one| one.rows.map(&:bytes) }.min,
-                         unattributed: accounts.map { |one| one[:unattributed].bytes.fdiv(one.rss) }.max)
-    RUBY
+    code = read_program("account_hostile/forks_and_maps.rb")
+    result = run_ruby(code: code, requires: %w[json fiddle memintro]).must_succeed.json
     expect(result).to include(left: [0], done: %w[forks maps threads], least: be >= 0)
     # Of a walk that was ended by a thread in the middle of malloc, three times.
     expect(result[:unattributed]).to be < 0.05
@@ -148,37 +100,8 @@ RSpec.describe "an account under attack", :vm, :vm_long do
 
   # A copy that somebody stops is ended at its deadline, and waited for.
   it "does not wait for ever for a copy that was stopped" do
-    result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
-      kept = Array.new(200_000) { "x" * 500 }
-      Memintro.account
-      copies = -> { Dir.glob("/proc/self/task/*/children").flat_map { |file| File.read(file).split } }
-      stopped = 0
-      watcher = Thread.new do
-        loop do
-          copies.call.each { |pid| stopped += Process.kill(:STOP, Integer(pid)) }
-          Thread.pass
-        rescue SystemCallError
-          next # it has just ended
-        end
-      end
-      outcome = took = nil
-      # On a busy machine the copy may have ended before the other thread has looked.
-      20.times do
-        break if stopped > 0
-
-        sleep(0.05)
-        begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-        outcome = begin
-          account = Memintro::Account::Reading.take(ruby: true, pagemap: true, seconds: 1)
-          account.rss - account.rows.sum(&:bytes)
-        rescue Memintro::AccountError => e
-          e.message
-        end
-        took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun
-      end
-      watcher.kill.join
-      puts JSON.generate(outcome: outcome, stopped: stopped, took: took, left: copies.call)
-    RUBY
+    code = read_program("account_hostile/copy_that_hangs.rb")
+    result = run_ruby(code: code, requires: %w[json memintro]).must_succeed.json
     expect(result[:stopped]).to be > 0
     expect(result[:outcome]).to eq(0).or match(/\(SIG(?:ALRM|KILL)\).* before it had counted/)
     expect(result[:left]).to eq([])

@@ -80,33 +80,8 @@ RSpec.describe "an account of RSS", :vm do
   # What madvise keeps from copies is in RSS too; locked memory must not have the answer's room resident; a terabyte
   # with few pages takes no time; and thousands of mappings of one file take one line.
   it "counts what the kernel keeps from copies, locked and sparse memory", :vm_long do
-    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
-      INT, LONG, POINTER = Fiddle::TYPE_INT, Fiddle::TYPE_LONG, Fiddle::TYPE_VOIDP
-      def call(name, types, *arguments) = Fiddle::Function.new(Fiddle.dlopen(nil)[name], types, POINTER).call(*arguments)
-      def map(bytes, flags = 0x22, file = -1, place = 0, offset = 0)
-        call("mmap", [POINTER, LONG, INT, INT, INT, LONG], place, bytes, 3, flags, file, offset)
-      end
-      [10, 18].each do |advice|
-        kept = map(20 << 20)
-        call("memset", [POINTER, INT, LONG], kept, 1, 20 << 20)
-        call("madvise", [POINTER, LONG, INT], kept, 20 << 20, advice)
-      end
-      sparse = map(1 << 40, 0x4022)
-      100.times { |n| (sparse + (n << 33))[0] = 1 }
-      file = File.open("/proc/self/exe")
-      place = map(4096 << 12)
-      2048.times { |n| map(4096, 0x12, file.fileno, place + (n << 13))[0, 1] }
-      text, = Memintro::Native.account(true, true, 0, 10)
-      begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-      account = Memintro.account
-      took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun
-      call("mlockall", [INT], 2)
-      locked = Memintro.account
-      puts JSON.generate(sums: [account, locked].map { |one| one.rss - one.rows.sum(&:bytes) }, took: took,
-                         missing: Memintro.rss - locked.rss, grown: locked.diff(account)[:rss],
-                         anonymous: account[:anonymous].bytes, notes: account.notes,
-                         lines: text.b.scan(/^file .*ruby/).size)
-    RUBY
+    code = read_program("account/kept_mappings.rb")
+    result = run_ruby(code: code, requires: %w[json fiddle memintro]).must_succeed.json
     expect(result).to include(sums: [0, 0], notes: [])
     expect(result[:missing].abs).to be < 4 << 20
     expect(result[:anonymous]).to be_between(40 << 20, 60 << 20)
@@ -162,24 +137,7 @@ RSpec.describe "an account of RSS", :vm do
   end
 
   it "counts stacks of threads and fibers, made code, and call sites" do
-    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
-      def deep(levels, &block) = levels.zero? ? yield : deep(levels - 1, &block)
-      Memintro.account
-      before = Memintro.account
-      queue = Queue.new
-      threads = Array.new(40) { Thread.new { deep(1500) { queue.pop } } }
-      fibers = Array.new(20) { Fiber.new { deep(400) { Fiber.yield } }.tap(&:resume) }
-      Thread.pass until queue.num_waiting == 40
-      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG]
-      code = Fiddle::Function.new(Fiddle.dlopen(nil)["mmap"], types, Fiddle::TYPE_VOIDP).call(nil, 4 << 20, 7, 0x22, -1, 0)
-      (0...(4 << 20)).step(4096) { |place| code[place] = 1 }
-      Memintro.start
-      kept = Fiddle.malloc(3_000_000)
-      after = Memintro.account
-      puts JSON.generate(stacks: [before, after].map { |one| one[:thread_stacks].details },
-                         code: [before, after].map { |one| one[:anonymous].details[:code_bytes] },
-                         site: after[:malloc_native].details[:call_sites].first)
-    RUBY
+    result = run_ruby(code: read_program("account/stacks.rb"), requires: %w[json fiddle memintro]).must_succeed.json
     before, after = result[:stacks]
     # A thread may take the stack that an ended one left, which was counted before.
     count = after[:threads][:count] - before[:threads][:count]
@@ -194,63 +152,15 @@ RSpec.describe "an account of RSS", :vm do
 
   # Children, signals and descriptors of the program are its own.
   it "does not show its copy to the program" do
-    result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
-      signals = 0
-      trap("CLD") { signals += 1 }
-      Memintro.account
-      descriptors = Dir.children("/proc/self/fd").size
-      seen = 0
-      waiter = Thread.new do
-        loop do
-          Process.wait(-1, Process::WNOHANG)
-          seen += 1
-        rescue Errno::ECHILD
-          sleep(0.0005)
-        end
-      end
-      busy = Array.new(2) { Thread.new { loop { Array.new(100) { "x" * 2000 } } } }
-      accounts = Array.new(5) { Memintro.account }
-      [waiter, *busy].each(&:kill).each(&:join)
-      left = Dir.glob("/proc/self/task/*/children").sum { |file| File.read(file).split.size }
-      puts JSON.generate(signals: signals, seen: seen, left: left,
-                         descriptors: Dir.children("/proc/self/fd").size - descriptors,
-                         sums: accounts.map { |account| account.rss - account.rows.sum(&:bytes) })
-    RUBY
+    result = run_ruby(code: read_program("account/hidden_copy.rb"), requires: %w[json memintro]).must_succeed.json
     expect(result).to eq(signals: 0, seen: 0, left: 0, descriptors: 0, sums: [0] * 5)
   end
 
   # What heaps grow by in a child of fork are mappings of their own. A shared mapping that ends where a heap begins
   # is no data of a library that goes on there.
   it "walks the heaps of a forked process to their end", :vm_long do
-    result = run_ruby(code: <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
-      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG]
-      MMAP = Fiddle::Function.new(Fiddle.dlopen(nil)["mmap"], types, Fiddle::TYPE_VOIDP)
-      HEAP = 64 << 20
-      def share_below_heaps
-        maps = File.readlines("/proc/self/maps").map { |line| [*line.split(/[- ]/).first(2).map(&:hex), line[/ (\S{4}) /, 1]] }
-        heaps = maps.select { |from, _, kind| kind == "rw-p" && (from % HEAP).zero? }.map(&:first)
-        heaps.count do |heap|
-          taken = maps.any? { |from, to, kind| from < heap && to > heap - (1 << 20) && kind != "---p" }
-          MMAP.call(heap - (1 << 20), 1 << 20, 3, 0x31, -1, 0) unless taken
-        end
-      end
-      fill = -> { Array.new(3000) { |n| "x" * (100 + n) } }
-      threads = Array.new(6) { Thread.new { fill.call.size; sleep } }
-      sleep(0.01) until threads.all?(&:stop?)
-      reader, writer = IO.pipe
-      Process.wait(fork do
-        shared = share_below_heaps
-        kept = fill.call
-        more = Array.new(4) { Thread.new { Thread.current[:kept] = fill.call; sleep } }
-        sleep(0.01) until more.all?(&:stop?)
-        account = Memintro.account
-        writer.puts(JSON.generate(notes: account.notes, unattributed: account[:unattributed].bytes, rss: account.rss,
-                                  sum: account.rows.sum(&:bytes), objects: account[:malloc_ruby_objects].bytes,
-                                  shared: shared, scanned: Memintro.leaks(confirm: false).scanned_blocks))
-      end)
-      writer.close
-      puts reader.gets
-    RUBY
+    code = read_program("account/forked_process.rb")
+    result = run_ruby(code: code, requires: %w[json fiddle memintro]).must_succeed.json
     expect(result).to include(sum: result[:rss], notes: [], unattributed: 0)
     expect(result).to include(shared: be > 3, scanned: be > 15_000)
     # Five times 3,000 strings of 1,600 bytes, one of which may be missing.

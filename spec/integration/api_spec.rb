@@ -82,25 +82,7 @@ RSpec.describe "the Ruby API" do
   end
 
   it "nests untracked: all inner ends still leave the thread untracked, errors and other threads included" do
-    figures = answer(<<~'RUBY')
-      require "fiddle"
-      Memintro.start
-      Memintro.untracked do
-        Memintro.untracked { Memintro.untracked { Fiddle.malloc(10_001) }; Fiddle.malloc(10_002) }
-        begin
-          Memintro.untracked { raise "inner" }
-        rescue RuntimeError
-          Fiddle.malloc(10_003)
-        end
-        catch(:out) { Memintro.untracked { throw :out } }
-        Fiddle.malloc(10_004)
-        Thread.new { Fiddle.malloc(20_001) }.join
-      end
-      Fiddle.malloc(20_002)
-      sizes = Memintro.each_call_site.flat_map { |site| site.each_block.map { |size, *| size } }
-      puts JSON.generate(sizes: sizes.select { |size| size.between?(10_000, 20_010) }.sort,
-                         value: Memintro.untracked { Memintro.untracked { 7 } })
-    RUBY
+    figures = answer(read_program("api/nested_untracked.rb"))
     expect(figures).to eq(sizes: [20_001, 20_002], value: 7)
   end
 
@@ -269,27 +251,7 @@ RSpec.describe "the Ruby API" do
   end
 
   it "reads itself without adding to what it reads", :vm do
-    figures = answer(<<~'RUBY')
-      require "stringio"
-      Memintro.start
-      $kept = Array.new(GC.stress ? 20 : 2_000) { |i| eval("'x' * 1_000", binding, "made/up_#{i}.rb", 1) }
-      out = File.open(File::NULL, "w")
-      reading = lambda do
-        Memintro.report(out)
-        Memintro.report(out, format: :json)
-        Memintro.top(5, older_than_gcs: 0)
-        Memintro.each_call_site { |site| site }
-        Memintro["(gc)"]
-        Memintro.doctor
-      end
-      # The collector's own memory is not the reader's doing.
-      lines = ->(figure) { Memintro.untracked { Memintro.top(nil).select(&:path).sum(&figure) } }
-      reading.call
-      before = %i[allocations total_bytes].map(&lines)
-      reading.call
-      allocations, bytes = %i[allocations total_bytes].map(&lines).zip(before).map { |after, earlier| after - earlier }
-      puts JSON.generate(allocations: allocations, bytes: bytes, sites: Memintro.top(nil).size)
-    RUBY
+    figures = answer(read_program("api/reading_itself.rb"))
     expect(figures[:sites]).to be > (ENV["MEMINTRO_GC_STRESS"] ? 20 : 2_000)
     expect(figures[:allocations]).to be < 60
     expect(figures[:bytes]).to be < 6_000

@@ -45,25 +45,7 @@ RSpec.describe "Memintro::Background" do
 
   # In a forked child, Ruby 3.1 knows no number of the main thread.
   it "takes none of the program's signals, but where the program's own code runs" do
-    answer = background(<<~RUBY, fresh: true)
-      ready = visible = inherited = nil
-      background = start do |stop|
-        ready = true
-        Memintro::Background.visible do
-          visible = blocked(Thread.current)
-          inherited = IO.popen(["grep", "SigBlk", "/proc/self/status"], &:read)[/\\h{16}/].hex
-        end
-        stop.wait
-      end
-      eventually { inherited }
-      eventually { !blocked(background.thread).empty? }
-      mask = blocked(background.thread)
-      handled = 0
-      trap(:USR1) { handled += 1 if Thread.current == Thread.main }
-      100.times { |n| Process.kill(:USR1, Process.pid); eventually { handled > n } }
-      background.stop
-      put(mask: mask, visible: visible, inherited: inherited, handled: handled, main: blocked(Thread.main))
-    RUBY
+    answer = background(read_program("background/signals.rb"), fresh: true)
     expect(answer[:mask]).to include("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "CHLD", "WINCH", "PROF")
     expect(answer[:mask] & %w[SEGV BUS FPE ILL VTALRM]).to eq([])
     expect(answer).to include(visible: [], inherited: 0, handled: 100, main: [])
@@ -79,31 +61,7 @@ RSpec.describe "Memintro::Background" do
   end
 
   it "is there again in forked children: by Ruby and by Process.daemon" do
-    answer = background(<<~'RUBY')
-      rounds = 0
-      background = start { |stop| rounds += 1 until stop.wait(0.01) }
-      eventually { rounds > 1 }
-      check = lambda do |io|
-        begun = rounds
-        alive = eventually { rounds > begun + 1 }
-        names = Dir["/proc/self/task/*/comm"].map { |file| File.read(file).chomp }
-        io.write(Marshal.dump([alive, names.count("memintro-spec")]))
-        io.close
-        Process.exit!(0)
-      end
-      ways = {
-        fork: -> (io) { fork { check.call(io) } },
-        fork_in_fork: -> (io) { fork { fork { check.call(io) }; Process.exit!(0) } },
-        popen: -> (io) { IO.popen("-") || check.call(io) },
-        daemon: -> (io) { fork { Process.daemon(true, true); check.call(io) } }
-      }
-      put(ways.to_h do |name, way|
-        reader, writer = IO.pipe
-        way.call(writer)
-        writer.close
-        [name, Marshal.load(reader.read)]
-      end)
-    RUBY
+    answer = background(read_program("background/forked_children.rb"))
     expect(answer).to eq(fork: [true, 1], fork_in_fork: [true, 1], popen: [true, 1], daemon: [true, 1])
   end
 
@@ -201,29 +159,7 @@ RSpec.describe "Memintro::Background" do
 
   # What the system does at its limit of processes; root has none.
   it "says that there is no thread to be had, and is there when one is, after a fork too" do
-    answer = background(<<~'RUBY')
-      def without_threads
-        Thread.singleton_class.class_eval { alias_method :made, :new; define_method(:new) { |*| raise ThreadError, "no more" } }
-        yield
-      ensure
-        Thread.singleton_class.class_eval { alias_method :new, :made }
-      end
-      refused = without_threads { start { |stop| stop.wait } rescue [$!.class.name, $!.message] }
-      one = start { |stop| stop.wait }
-      reader, writer = IO.pipe
-      pid = without_threads do
-        fork do
-          before = one.alive?
-          Thread.singleton_class.class_eval { alias_method :new, :made }
-          writer.write(Marshal.dump([before, one.alive?]))
-          exit!(0)
-        end
-      end
-      writer.close
-      child = reader.read
-      Process.wait(pid)
-      put(refused: refused, there: one.alive?, child: Marshal.load(child))
-    RUBY
+    answer = background(read_program("background/no_threads.rb"))
     expect(answer[:refused]).to match(["Memintro::Error", /\Amemintro-spec cannot be started: no more; end other/])
     expect(answer).to include(there: true, child: [false, true])
   end

@@ -13,25 +13,7 @@ RSpec.describe "A wall clock that is set" do
 
   # `wall` and `now` are the two clocks, `set_clock` sets the first by days; the last line that is printed comes back.
   define_method(:clocked) do |code, **options|
-    helpers = <<~'RUBY'
-      require "json"
-      require "stringio"
-      def wall = Process.clock_gettime(Process::CLOCK_REALTIME)
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-      def put(answer) = puts(JSON.generate(answer))
-      def eventually(what)
-        due = now + 60
-        sleep 0.01 until yield || (now > due && abort("not within 60 s: #{what}"))
-      end
-      def set_clock(days)
-        before = wall
-        File.write("clock.new", format("%+dd", days))
-        File.rename("clock.new", "clock")
-        step = ((wall - before) / 86_400.0).round
-        abort "the clock is not set" if step.zero?
-        step
-      end
-    RUBY
+    helpers = read_program("clock_step/steps.rb")
     Dir.mktmpdir("memintro-clock") do |folder|
       File.write(File.join(folder, "clock"), "+0d")
       env = { "LD_PRELOAD" => library, "FAKETIME_TIMESTAMP_FILE" => File.join(folder, "clock"),
@@ -84,25 +66,7 @@ RSpec.describe "A wall clock that is set" do
   end
 
   it "neither stops nor hurries the RSSSampler, whose points keep their order" do
-    answer = clocked(<<~'RUBY').json
-      sampler = Memintro::RSSSampler.new(interval: 0.02)
-      seen = []
-      sampler.on_sample { |sample| seen << sample.time }
-      sampler.start
-      phases = [0, -1, 1, -30].map do |day|
-        set_clock(day) unless day.zero?
-        begun, size = now, seen.size
-        # So many that points have been put together.
-        eventually("samples on day #{day}") { seen.size >= size + 80 }
-        [seen.size - size, now - begun]
-      end
-      sampler.stop
-      points = sampler.points
-      put(phases: phases, errors: sampler.callback_errors, samples: points.sum(&:count), seen: seen.size, now: wall,
-          days: points.map { |point| ((point.first - wall) / 86_400).round }.chunk_while { |a, b| a == b }.map(&:first),
-          rss: points.map { |point| point[:rss].min }.min, merged: points.any? { |point| point.count > 1 },
-          texts: points.map(&:inspect).size + points.map(&:to_h).size - (2 * points.size))
-    RUBY
+    answer = clocked(read_program("clock_step/sampler.rb")).json
     answer[:phases].each { |samples, seconds| expect(samples).to be <= (seconds / 0.02) + 2 }
     expect(answer).to include(errors: 0, texts: 0, merged: true, days: [30, 29, 31, 0])
     expect(answer[:samples] - answer[:seen]).to be_between(0, 2)

@@ -224,24 +224,7 @@ RSpec.describe "the control socket", :listening do
   end
 
   it "is stopped without a word although its thread ends first" do
-    program = start_program(<<~'RUBY', requires: %w[memintro socket])
-      client = UNIXSocket.new(Memintro.listen)
-      thread = Thread.list.find { |one| one.name == "memintro-socket" }
-      ended = nil
-      trace = TracePoint.new(:call, :c_call) do |at|
-        next unless at.method_id == :write_nonblock && Thread.current == Thread.main && ended.nil?
-
-        # It wakes, and sees that it is to stop; perhaps by itself.
-        begin
-          client.write("x")
-        rescue Errno::EPIPE
-          nil
-        end
-        ended = !thread.join(30).nil?
-      end
-      stopped = trace.enable { Memintro.stop_listening }
-      puts :ready, ended, stopped, Memintro.listening?
-    RUBY
+    program = start_program(read_program("control_socket/stopped.rb"), requires: %w[memintro socket])
     expect([program.line, program.line, program.line, program.wait.exitstatus]).to eq(["true", "true", "false", 0])
   end
 
@@ -379,25 +362,7 @@ RSpec.describe "the control socket", :listening do
 
   # Where Ruby is not told of the fork, it wakes the thread at the socket at exit, which does not exist, and crashes.
   it "leaves a child that C code forks alone, which works and ends as it would" do
-    program = start_program(<<~'RUBY')
-      require "fiddle"
-      c_fork = Fiddle::Function.new(Fiddle.dlopen(nil)["fork"], [], Fiddle::TYPE_INT, need_gvl: true)
-      Memintro.listen
-      sockets = -> { Dir["/proc/self/fd/*"].count { |fd| File.readlink(fd).start_with?("socket:") rescue false } }
-      parents = sockets.call
-      child = c_fork.call
-      if child.zero?
-        20.times { GC.start; Array.new(10_000) { "a" * 50 } }
-        refused = begin
-          Memintro.listen
-        rescue Memintro::ListenError => e
-          e.message[/C code forked this process/]
-        end
-        exit(refused && Thread.list.size == 1 && sockets.call == parents - 1 && !Memintro.listening? ? 3 : 1)
-      end
-      puts :ready, Process.wait2(child).last.inspect[/exit \d+|SIG\w+/]
-      sleep
-    RUBY
+    program = start_program(read_program("control_socket/forked_by_c.rb"))
     expect(program.line).to eq("exit 3")
     expect(sockets).to eq(["#{program.pid}.sock"])
   end

@@ -4,42 +4,7 @@ require_relative "../spec_helper"
 
 # require "memintro/get_process_mem": the names and types of the gem get_process_mem, and its answers.
 RSpec.describe "memintro/get_process_mem" do
-  GEM_ANSWERS = <<~'RUBY'
-    require "json"
-    require "pathname"
-    mem = GetProcessMem.new
-    other = GetProcessMem.new(Process.ppid)
-    gone = GetProcessMem.new(2**22)
-    describe = ->(m) { [m.bytes, m.kb, m.mb, m.gb, m.linux_status_memory, m.linux?].map { |value| value.class.name } }
-    # The number itself differs from read to read.
-    asked = lambda do |&question|
-      value = question.call
-      [value.class.name, value&.to_f]
-    rescue Exception => e
-      e.class.name
-    end
-    # Any object that has lines.
-    files = { status: "Name:\tx\nVmRSS:\t    1234 kB\n", mega: "VmRSS: 2 MB\n", none: "Name:\tx\n", short: "VmRSS: 2\n", empty: "",
-              smaps: "7f-80 r--p\nSize: 8 kB\nRss:    4 kB\nPss:  1 kB\nRss:   12 kB\nRss:   1.5 MB\n" }
-    given = files.transform_values do |text|
-      require "stringio"
-      [asked.call { mem.linux_status_memory(StringIO.new(text)) }, asked.call { mem.linux_memory(StringIO.new(text)) }]
-    end
-    nowhere = [asked.call { mem.linux_status_memory(Pathname.new("/no/such")) }, asked.call { mem.linux_memory(Pathname.new("/no/such")) }]
-    # What is no process.
-    odd = ["abc", "", nil, -1, "1x", :abc].map { |pid| asked.call { m = GetProcessMem.new(pid); [m.kb, m.linux?, m.pid] && m.bytes } }
-    own = [GetProcessMem.new("self"), GetProcessMem.new(Process.pid.to_s)].map { |m| [m.mb > 5, m.bytes.class.name, m.linux?, m.pid == "self"] }
-    shape = ->(m) { m.inspect.gsub(/0x\h+/, "0x").gsub(/\d[\d.]*(e-?\d+)?/, "N") }
-    puts JSON.generate(
-      types: describe[mem], other_types: describe[other], pid: [mem.pid == Process.pid, other.pid == Process.ppid],
-      given: [mem.kb(2048), mem.mb(1 << 20), mem.gb(1 << 31)], gone: [gone.kb, gone.mb, gone.gb],
-      files: given, nowhere: nowhere, odd: odd, own: own, conversion: GetProcessMem::CONVERSION.transform_values(&:to_i),
-      round_up: GetProcessMem::ROUND_UP.to_f, names: GetProcessMem.constants.grep(/RUNS|CONV|ROUND|BYTE/).sort,
-      shape: shape[mem], constants: [GetProcessMem::KB_TO_BYTE, GetProcessMem::MB_TO_BYTE, GetProcessMem::GB_TO_BYTE].map(&:to_i),
-      methods: GetProcessMem.public_instance_methods(false).sort - %i[darwin_memory], bytes: mem.bytes.to_i,
-      kernel: File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i * 1024
-    )
-  RUBY
+  GEM_ANSWERS = Subprocess.read_program("get_process_mem/gem_answers.rb")
 
   def answers(feature, requires: ["memintro"])
     run_ruby(code: GEM_ANSWERS, requires: [*requires, feature])

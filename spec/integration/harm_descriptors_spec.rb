@@ -16,24 +16,7 @@ RSpec.describe "A process with few descriptors left" do
              stop: -> { Memintro.stop } }
     ask = -> { ASKS.transform_values { |one| (one.call; "ok") rescue "#{$!.class}: #{$!.message}" } }
   RUBY
-  LIMITED = <<~'RUBY'
-    found = ARGV[1..].map(&:to_i).map do |left|
-      reader, writer = IO.pipe
-      pid = fork do
-        reader.close
-        open = (0..200).select { |number| File.exist?("/proc/self/fd/#{number}") }
-        _, most = Process.getrlimit(:NOFILE)
-        Process.setrlimit(:NOFILE, ((0..200).to_a - open)[left], most)
-        limited = ask.call
-        Process.setrlimit(:NOFILE, most, most)
-        writer.write(JSON.generate([limited, ask.call]))
-        exit!(0)
-      end
-      writer.close
-      [reader.read, Process.wait(pid)].first
-    end
-    puts "[#{found.join(',')}]"
-  RUBY
+  LIMITED = Subprocess.read_program("harm_descriptors/limited.rb")
 
   it "is told so in words, goes on, and has everything once there are more" do
     found = Dir.mktmpdir do |folder|

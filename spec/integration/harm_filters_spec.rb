@@ -81,26 +81,7 @@ RSpec.describe "Filters of system calls" do
   end
 
   # Hosts, each with what it has started in a process group of its own.
-  LEAVING = <<~'RUBY'
-    kept = Array.new(100_000) { |number| "kept #{number}" }
-    # Who has ended counts as gone, although the first process of a container may not wait for it.
-    stats = -> { Dir["/proc/[0-9]*/stat"].map { |file| File.read(file)[/\) (.*)/, 1].split rescue [] } }
-    ended = ->(group) { stats.call.none? { |state, _, its_group| its_group == group.to_s && state != "Z" } }
-    file = File.join(Dir.mktmpdir, "dump.ndjson")
-    gone = [0, 0.01, 0.05, 30].map do |seconds|
-      host = fork do
-        Process.setpgrp
-        %s
-        asking = Thread.new { Memintro.heap_dump(file, seconds: 60) }
-        asking.join(seconds)
-        exit!(asking.alive? ? 0 : 7)
-      end
-      ends = Process.wait2(host).last.exitstatus
-      200.times { ended.(host) ? break : sleep(0.05) }
-      [ends, ended.(host)]
-    end
-    puts JSON.generate(gone)
-  RUBY
+  LEAVING = Subprocess.read_program("harm_filters/leaving.rb")
 
   it "leaves no copy behind where a process may end no other one" do
     numbers = Filters.numbers(*%w[kill tkill tgkill pidfd_send_signal])

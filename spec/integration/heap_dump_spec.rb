@@ -183,24 +183,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
   end
 
   it "takes odd names and sizes: bytes that are no text, thousands of classes, a long string; and refuses Ractors" do
-    found = answer(<<~'RUBY')
-      Warning[:experimental] = false
-      kept = ["n" * 20_000_000, Array.new(3_000) { Class.new }]
-      bytes = Class.new { def self.make = Object.const_set("A\xE9".dup.force_encoding("ISO-8859-1").to_sym, Class.new) }
-      kept << bytes.make
-      kept << eval("# encoding: euc-jp\nModule.new".b)
-      several = 3.times.map { Memintro.heap_dump(file)[:objects] }
-      stress = Memintro.heap_dump(file)
-      ractor = Ractor.new { loop { Array.new(100) { "r" * 50 } } }
-      refused = begin
-        Memintro.heap_dump(file + "r")
-      rescue Memintro::RactorError => e
-        e.message
-      end
-      puts JSON.generate(several: several, stress: stress, refused: refused)
-      $stdout.flush
-      exit!(0)
-    RUBY
+    found = answer(read_program("heap_dump/odd_names.rb"))
     expect(found[:several]).to all(be > 10_000)
     expect(found[:refused]).to include("2 Ractors are alive")
     all = lines(path("x.ndjson"))

@@ -172,24 +172,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
   end
 
   it "keeps nothing alive by an answer that is kept" do
-    result = answer_of(<<~'RUBY')
-      GC.stress = false
-      def make(n) = Class.new { 10.times { |i| class_eval("def m#{i} = nil", "/app/kept_#{n}.rb", 1) } }.new
-      # In a thread, whose stack goes away with it: a word that was left there would keep all of them.
-      def made = Thread.new { Array.new(300) { |n| make(n) }.size }.value
-      alive = -> { 4.times { GC.start } && [ObjectSpace.each_object(Class).count, Memintro.iseqs.count] }
-      asked = [-> { Memintro.histogram }, -> { Memintro.each_iseq.to_a }, -> { Memintro.top_iseqs(nil) },
-               -> { Memintro.internals }, -> { Memintro.occupancy }, -> { Memintro.snapshot(:all) }]
-      asked.each(&:call)
-      before = alive.call
-      answers = []
-      grown = asked.map do |ask|
-        made
-        answers << ask.call
-        alive.call.zip(before).map { |now, earlier| now - earlier }
-      end
-      puts JSON.generate(grown: grown, seen: answers[1].count { |iseq| iseq.path.start_with?("/app/kept_") })
-    RUBY
+    result = answer_of(read_program("heap_edges/keeps_nothing.rb"))
     # Of 300 classes, with a singleton class and ten methods each; the stack may hold one or two more.
     expect(result[:grown]).to all(match([be_between(-50, 50), be_between(-300, 300)]))
     expect(result[:seen]).to be_between(2_000, 10_000)

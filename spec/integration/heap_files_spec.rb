@@ -9,25 +9,7 @@ require "tmpdir"
 # The command and the class that answer from heap dumps, on dumps of memintro and of Ruby.
 RSpec.describe "A heap dump" do
   # Three dumps: 2,000 arrays come before the second one and stay, 2,000 more come before the third one.
-  PROGRAM = <<~RUBY
-    require "objspace"
-    class Message; end
-    class Archive
-      def initialize = @recent = Array.new(1000) { Message.new }
-    end
-    KEPT = Archive.new
-    COPIES = Array.new(300) { "copy" * 30 }
-    folder = ARGV.first
-    GC.start # Or what comes to the places of garbage that the first dump still has would count as the same.
-    Memintro.heap_dump(folder + "/a.ndjson.zst", redact: true)
-    NEW = Array.new(2000) { |i| [i.to_s * 30] }
-    GC.start # The texts that those of NEW were made of are garbage, whose places others take before the next dump.
-    Memintro.heap_dump(folder + "/b.ndjson.gz", redact: true)
-    File.open(folder + "/ruby.ndjson", "w") { |file| ObjectSpace.dump_all(output: file) }
-    LATER = Array.new(2000) { |i| [i.to_s * 30] }
-    GC.start
-    Memintro.heap_dump(folder + "/c.ndjson", redact: true)
-  RUBY
+  PROGRAM = Subprocess.read_program("heap_files/program.rb")
 
   before(:all) do
     @folder = Dir.mktmpdir

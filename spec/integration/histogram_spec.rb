@@ -9,24 +9,7 @@ RSpec.describe "the histogram of classes", :vm do
   end
 
   it "adds up to what Ruby counts on the same heap" do
-    result = answer_of(<<~RUBY)
-      GC.stress = false
-      $kept = Array.new(50_000) { |i| [i.to_s * (i % 40), { i => i }, i.to_f * 1e300, Object.new, 2**(i % 500)] }
-      counts = {}
-      2.times { Memintro.histogram(3); ObjectSpace.count_objects(counts); ObjectSpace.memsize_of_all }
-      Memintro.histogram
-      GC.start
-      GC.disable
-      ObjectSpace.count_objects(counts)
-      memsize = ObjectSpace.memsize_of_all
-      rows = Memintro.histogram
-      hidden = rows.select { |row| row.internal? && row.name.start_with?("(hidden") }.sum(&:bytes)
-      puts JSON.generate(objects: counts[:TOTAL] - counts[:FREE] - counts.fetch(:T_ZOMBIE, 0), ours: rows.sum(&:count),
-                         memsize: memsize, bytes: rows.reject(&:internal?).sum(&:bytes), hidden: hidden,
-                         imemo: [counts[:T_IMEMO], rows.select { |row| row.name.start_with?("imemo_") }.sum(&:count)],
-                         float: [counts[:T_FLOAT], rows.find { |row| row.name == "Float" }.count],
-                         strings: [counts[:T_STRING], rows.find { |row| row.name == "String" }.count])
-    RUBY
+    result = answer_of(read_program("histogram/sums.rb"))
     # The few objects that the calls between themselves take.
     expect(result[:ours] - result[:objects]).to be_between(0, 20)
     bytes = result[:bytes] + (RUBY_VERSION < "3.2" ? result[:hidden] : 0)

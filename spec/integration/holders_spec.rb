@@ -114,35 +114,7 @@ RSpec.describe "who holds an object", :vm do
   end
 
   # Each is referred to in one way, besides by the Array of all. The last of the answers of one are roots.
-  REFERRED = <<~'RUBY'
-    require "json"
-    class Thing; end
-    class Owner
-      def initialize(thing) = @thing = thing
-      @@shared = Thing.new
-      def self.shared = @@shared
-      CONSTANT = Thing.new
-    end
-    Pair = Struct.new(:left)
-    THINGS = Array.new(10) { Thing.new }
-    def refer
-      owner, $array, value, key, member, $g, captured, $generic, mine, freed = THINGS
-      $all = [Owner.new(owner), { key: value }, { member => 1 }.compare_by_identity, Pair.new(key), proc { captured }]
-      $all << "text".dup.tap { |text| text.instance_variable_set(:@mark, $generic) }
-      $all << Hash.new(freed)
-      Thread.current[:mine] = mine
-      $array, $generic = [nil, $array]
-    end
-    refer
-    fiber = Fiber.new { in_fiber = Thing.new; Fiber.yield(in_fiber) }
-    of = [*THINGS, Owner.shared, Owner::CONSTANT]
-    told = of.map { |thing| Memintro.referrers(thing).map(&:to_s) } << Memintro.referrers(fiber.resume).map(&:to_s)
-    roots = Memintro.referrers($g).select { |holder| holder.type == "ROOT" }.map { |root| [root.object, root.edge] }
-    GC.start # Ruby counts garbage that it has not swept
-    counts = ObjectSpace.count_objects
-    same = %i[T_MODULE T_STRUCT T_FILE T_COMPLEX].map { |type| Memintro.heap_counts.fetch(type, 0) - counts.fetch(type, 0) }
-    puts JSON.generate(told: told, roots: roots, same: same)
-  RUBY
+  REFERRED = Subprocess.read_program("holders/referred.rb")
 
   it "tells who refers to an object, in each way that there is" do
     found = run_ruby(code: REFERRED).must_succeed.json
@@ -180,29 +152,7 @@ RSpec.describe "who holds an object", :vm do
 
   describe "the largest objects" do
     before(:all) do
-      @found = Subprocess.run_ruby(code: <<~RUBY).must_succeed.json
-        require "json"
-        class Store
-          def initialize(parts) = @parts = parts
-        end
-        module Keep
-          STORE = Store.new(Array.new(20) { "s" * 100_000 })
-          LONG = "l" * 1_500_000
-          TWINS = Array.new(2) { "t" * 700_000 }
-        end
-        def refused(*arguments, **options)
-          Memintro.largest(*arguments, **options)
-        rescue ArgumentError, TypeError => e
-          e.message
-        end
-        retained = Memintro.largest(300)
-        own = Memintro.largest(3, by: :bytes)
-        puts JSON.generate(
-          retained: retained.map(&:to_h), own: own.map(&:to_h), three: Memintro.largest(3).map(&:to_h),
-          same: [own.first.object.equal?(Keep::LONG), retained.find { |row| row.class_name == "Store" }.object.equal?(Keep::STORE)],
-          texts: own.map(&:to_s), refused: [refused(0), refused("3"), refused(3, by: :age), refused(3, seconds: 0)]
-        )
-      RUBY
+      @found = Subprocess.run_ruby(code: read_program("holders/largest.rb")).must_succeed.json
     end
 
     it "are ranked by what they keep alive, each with its own bytes and its way to a root" do

@@ -116,51 +116,13 @@ RSpec.describe "Memintro.hunt, amid what programs do,", :listening do
   end
 
   it "survives a storm of forks: each child hunts on with the findings of its parent, and tracks nothing" do
-    told = hunted(<<~RUBY)
-      hunt = begin_hunt
-      serve(12) { Memintro.findings.any? }
-      reader, writer = IO.pipe
-      children = []
-      40.times do |i|
-        serve(0.5)
-        children << fork do
-          # The parent may be in the middle of an investigation.
-          1_000.times { Memintro.tracking? ? sleep(0.01) : break }
-          line = [Memintro.hunting?, Memintro.findings.size, lines, Memintro.tracking?]
-          serve(1.2) if (i % 10).zero?
-          hunt.stop if i.odd?
-          writer.puts(JSON.generate([*line, hunt.errors]))
-          exit!(0)
-        end
-      end
-      statuses = children.map { |pid| Process.wait2(pid).last.exitstatus }
-      writer.close
-      puts JSON.generate(statuses: statuses.tally, told: reader.read.lines.map { |one| JSON.parse(one) }.tally.to_a,
-                         running: hunt.running?, errors: hunt.errors)
-    RUBY
+    told = hunted(read_program("hunt_attacks/storm_of_forks.rb"))
     expect(told).to include(statuses: { "0": 40 }, running: true, errors: 0,
                             told: [[[true, 1, [leak_line], false, 0], 40]])
   end
 
   it "ends in a child the tracking that its parent had begun for an investigation, and finds the leak anew" do
-    told = hunted(<<~RUBY)
-      hunt = begin_hunt
-      serve(12) { hunt.state == :investigating && Memintro.tracking? }
-      reader, writer = IO.pipe
-      pid = fork do
-        1_000.times { Memintro.tracking? ? sleep(0.01) : break }
-        ended = Memintro.tracking?
-        serve(14) { Memintro.findings.any? }
-        writer.puts(JSON.generate([ended, lines, Memintro.findings.map(&:pid) == [Process.pid], Memintro.tracking?]))
-        exit!(0)
-      end
-      writer.close
-      child = JSON.parse(reader.read)
-      Process.wait(pid)
-      serve(8) { Memintro.findings.any? }
-      own = Memintro.findings.map(&:pid) == [Process.pid]
-      puts JSON.generate(child: child, parent: [lines, own, Memintro.tracking?])
-    RUBY
+    told = hunted(read_program("hunt_attacks/tracked_child.rb"))
     expect(told[:child]).to eq([false, [leak_line], true, false])
     expect(told[:parent]).to eq([[leak_line], true, false])
   end

@@ -6,54 +6,7 @@ require "shellwords"
 # `require "memintro"` changes nothing about the process that requires it.
 RSpec.describe "require \"memintro\"" do
   # Runs before and after the require and compares what must not differ.
-  INERT_SURVEY = <<~'RUBY'
-    require "json"
-
-    # Who answers each method, and where it is written: what a patch would change.
-    METHODS = lambda do
-      watched = [Kernel, Process, Thread, Object, BasicObject, Module, Class, GC, ObjectSpace, Signal, Process::Status,
-                 String, Array, Hash, Symbol, Integer, Proc, Method, IO, File, Dir, Exception, Fiber, Mutex, Marshal]
-      watched.flat_map do |mod|
-        own = mod.instance_methods(false) + mod.private_instance_methods(false)
-        [[mod.name, mod.ancestors.map(&:to_s)], [mod.name, mod.singleton_class.ancestors.map(&:to_s)]] +
-          own.map { |m| [mod.name, m, mod.instance_method(m).then { |i| [i.owner.to_s, i.source_location] }] } +
-          mod.singleton_methods.map { |m| [mod.name, "self", m, mod.method(m).then { |i| [i.owner.to_s, i.source_location] }] }
-      end
-    end
-
-    # Full RELRO keeps relocated function pointers in pages that are read-only after start-up.
-    RELRO = lambda do |modules|
-      lines = File.readlines("/proc/self/maps").grep(/ r--p /)
-      lines.select { |line| modules.include?(line.split[5]) }.to_h do |line|
-        first, last = line[/\A\S+/].split("-").map(&:hex)
-        pages = (first...last).step(4_096)
-        # A mapping may go on beyond the end of its file, where there is nothing to read.
-        page = ->(memory, address) { memory.pread(4_096, address) rescue nil }
-        [line[/\A\S+/], File.open("/proc/self/mem", "rb") { |memory| pages.map { |at| page[memory, at] }.hash }]
-      end
-    end
-
-    SIGNALS = -> { File.readlines("/proc/self/status").grep(/\ASig(Cgt|Ign|Blk)/) }
-    TASKS = -> { Dir.children("/proc/self/task").size }
-    GLOBALS = -> { [ENV.to_h, $PROGRAM_NAME, Thread.report_on_exception, GC.stress, GC.disable.tap { |was| GC.enable unless was }] }
-
-    mapped_files = File.readlines("/proc/self/maps").map { |line| line.split[5] }.compact.uniq.grep(%r{\A/.*(\.so\b|ruby)})
-    look = -> { { methods: METHODS[], relro: RELRO[mapped_files], signals: SIGNALS[], tasks: TASKS[], globals: GLOBALS[] } }
-    look[]
-    threads = Thread.list.size
-    features = $LOADED_FEATURES.dup
-    constants = Object.constants
-    before = look[]
-    require "memintro"
-    after = look[]
-    puts JSON.generate(
-      changed: before.keys.reject { |key| before[key] == after[key] },
-      relro_regions: before[:relro].size, methods: before[:methods].size,
-      threads: Thread.list.size - threads, constants: Object.constants - constants,
-      features: ($LOADED_FEATURES - features), hook_mapped: File.read("/proc/self/maps").include?("libmemintro_hook"),
-      tracking: Memintro.tracking?
-    )
-  RUBY
+  INERT_SURVEY = Subprocess.read_program("inert/survey.rb")
 
   let(:survey) { run_ruby(code: INERT_SURVEY, requires: []).must_succeed.json }
 

@@ -201,33 +201,7 @@ RSpec.describe "instruction sequences", :vm do
   end
 
   it "lets a block raise, throw and break, nested as well, and walks the heap as before" do
-    result = answer_of(<<~RUBY)
-      GC.stress = false
-      look = -> { [Memintro.iseqs.to_h, Memintro.each_iseq.count, Memintro.internals.sum(&:count) > 1_000] }
-      ways = -> {
-        raised = begin
-          Memintro.each_iseq { Memintro.each_iseq { raise IOError, "on purpose" } }
-        rescue IOError => e
-          e.message
-        end
-        inner = 0
-        broken = Memintro.each_iseq do |iseq|
-          Memintro.each_iseq { break inner += 1 }
-          break iseq.bytes if inner == 3
-        end
-        thrown = catch(:out) { Memintro.each_iseq { |iseq| Memintro.each_iseq { throw :out, iseq.bytes } } }
-        left = Memintro.each_iseq
-        left.next
-        [raised, inner, broken.positive?, thrown.positive?, left.next.bytes.positive?]
-      }
-      3.times { look.call && ways.call }
-      GC.start
-      GC.disable
-      before = look.call
-      found = stressed { ways.call }
-      20.times { ways.call }
-      puts JSON.generate(found: found, before: before, after: look.call, tracked: Memintro.start && Memintro.iseqs.count > 500)
-    RUBY
+    result = answer_of(read_program("iseqs/leaving_blocks.rb"))
     expect(result[:found]).to eq(["on purpose", 3, true, true, true])
     expect(result[:after]).to eq(result[:before])
     expect(result[:tracked]).to be(true)

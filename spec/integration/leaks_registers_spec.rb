@@ -6,29 +6,7 @@ require_relative "../support/native_programs"
 # Threads that hold the only address of a block in a register while Memintro.leaks searches: nothing in memory points to
 # such a block.
 RSpec.describe "Memintro.leaks beside registers of other threads", :native_programs do
-  HOLDING = <<~'RUBY'
-    library = Fiddle.dlopen(ARGV.fetch(0))
-    long, int = Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT
-    holding = Fiddle::Function.new(library["register_holder_begin"], [long, int, int], Fiddle::TYPE_VOID)
-    ready = Fiddle::Function.new(library["register_holder_ready"], [], int)
-    ended = Fiddle::Function.new(library["register_holder_end"], [], Fiddle::TYPE_VOID)
-    Memintro.start if ARGV.fetch(1) == "tracked"
-    def leak(count, size) = count.times { Fiddle.malloc(size) }
-    # The least size that malloc gives for these is the size itself.
-    holding.call(5_000, 4, 0)
-    holding.call(5_096, 6, 1)
-    sleep 0.01 until ready.call == 10
-    leak(500, 6_008)
-    leak(20, 7_000)
-    before = Memintro.leaks
-    ended.call
-    after = Memintro.leaks
-    rows = [before, after].map do |found|
-      found.groups.select { |group| [5_000, 5_096, 6_008, 7_000].include?(group.size) }
-           .map { |group| [group.size, group.verdict, group.count] }.sort
-    end
-    puts JSON.generate(rows: rows, notes: [before.notes, after.notes], copies: before.copies)
-  RUBY
+  HOLDING = Subprocess.read_program("leaks_registers/holding.rb")
 
   before { skip "the fixture names registers of x86-64" unless RbConfig::CONFIG["host_cpu"] == "x86_64" }
 

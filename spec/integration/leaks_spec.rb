@@ -121,47 +121,12 @@ RSpec.describe "Memintro.leaks" do
   end
 
   it "calls nothing leaked that threads allocate and free meanwhile" do
-    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
-      Memintro.start
-      work = Array.new(4) do |number|
-        Thread.new do
-          kept = []
-          loop do
-            kept << Fiddle.malloc(2100 + number)
-            Fiddle.free(kept.shift) if kept.size > 100
-            ("x" * 5_000).upcase.hash
-          end
-        end
-      end
-      sleep 0.2
-      found = Array.new(5) do
-        sizes = Memintro.leaks.groups.select { |group| %i[leaked indirectly_leaked].include?(group.verdict) }.map(&:size)
-        sizes.grep(2100..2103)
-      end
-      puts JSON.generate(found: found, threads: work.count(&:alive?))
-    RUBY
+    result = run_ruby(code: read_program("leaks/busy_threads.rb"), requires: %w[json fiddle memintro]).must_succeed.json
     expect(result).to eq(found: [[]] * 5, threads: 4)
   end
 
   it "refuses in words if malloc's memory was written over, and judges tracked blocks then" do
-    code = <<~RUBY
-      Memintro.start if ARGV.first == "tracked"
-      # Four blocks that lie one behind the other: malloc has no reason to look at the head of the third. When what lies
-      # before the first is freed, it looks at that of the second, to learn whether the first is free.
-      KEPT = Array.new(300) { Fiddle.malloc(5_000) }.sort.freeze
-      # (5,008 bytes apart, and 5,024 where memintro has asked for 8 bytes more.)
-      _, _, following, = KEPT.each_cons(4).find { |four| four.each_cons(2).all? { |a, b| b - a <= 5_024 } }
-      abort "no neighbours" unless following
-      saved = Fiddle::Pointer.new(following)[-8, 8]
-      Fiddle::Pointer.new(following)[-8, 8] = [12].pack("J")
-      begin
-        found = Memintro.leaks(gc: false)
-        puts JSON.generate(basis: found.basis, notes: found.notes)
-      rescue Memintro::LeaksError => e
-        puts JSON.generate(refused: e.message)
-      end
-      Fiddle::Pointer.new(following)[-8, 8] = saved
-    RUBY
+    code = read_program("leaks/corrupt_heap.rb")
     refused = run_ruby(code: code, requires: %w[json fiddle memintro]).must_succeed.json
     expect(refused[:refused]).to include("glibc's chunks cannot be read to their end", "no verdict is given")
     tracked = run_ruby(nil, "tracked", code: code, requires: %w[json fiddle memintro]).must_succeed.json

@@ -362,24 +362,7 @@ RSpec.describe "looking into a program" do
     end
 
     it "walks the heap once for what the parts have in common, with the sums that each has alone" do
-      expect(answers(<<~RUBY)).to eq("true true true")
-        # What runs for the first time makes caches, which are among what is counted.
-        3.times { Memintro.internals.to_h { |row| [row.name, row.count] }; Memintro.snapshot(:classes, :internals) }
-        GC.start
-        GC.disable
-        s = Memintro.snapshot(:classes, :iseqs, :internals)
-        near = ->(a, b) { (a - b).abs <= [a, b].max / 50 + 20 }
-        # A snapshot leaves memintro's own code out.
-        own = ->(path) { path.include?("/lib/memintro.rb") || path.include?("/lib/memintro/") }
-        alone = Memintro.internals.to_h { |row| [row.name, row.count] }
-        list = Memintro.each_iseq.reject { |iseq| own.(iseq.path) }
-        iseqs = Memintro::IseqTotals.new(list.size, list.sum(&:bytes))
-        alone["imemo_iseq"] -= Memintro.iseqs.count - list.size
-        paths = Memintro.top_iseqs(nil, by: :path).to_h { |row| [row.name, row.count] }
-        print near.(s.iseqs[:count], iseqs.count) && near.(s.iseqs[:bytes], iseqs.bytes), " "
-        print s.internals.all? { |row| near.(row.count, alone[row.name] || 0) } && s.internals.size >= 5, " "
-        print s.iseqs[:paths].all? { |row| near.(row.count, paths[row.name] || 0) } && s.iseqs[:paths].size > 20
-      RUBY
+      expect(answers(read_program("look/walks.rb"))).to eq("true true true")
     end
 
     it "works while the collector is in the middle of its work" do

@@ -8,35 +8,7 @@ RSpec.describe "Memintro.measure" do
 
   # Blocks of malloc without any object: Fiddle.malloc returns small Integers.
   def measured(code, way: :live, **options)
-    setup = <<~RUBY
-      require "fiddle"
-      require "json"
-      def blocks(count, size, into)
-        i = 0
-        while i < count
-          into[i] = Fiddle.malloc(size)
-          i += 1
-        end
-      end
-
-      def free(count, from)
-        i = 0
-        while i < count
-          Fiddle.free(from[i])
-          i += 1
-        end
-      end
-
-      def wait_until
-        sleep 0.001 until yield
-      end
-
-      MALLOC = Memintro::Measurement::MALLOC
-      def malloc(measurement, names = MALLOC) = names.map { |name| measurement[name] }
-      slots = Array.new(2_000)
-      # What methods allocate when they are called for the first time is not what is measured.
-      2.times { Memintro.measure { blocks(10, 16, slots); free(10, slots) } }
-    RUBY
+    setup = read_program("measure/setup.rb")
     program = setup + code
     forks = way == :live && options.empty?
     (forks ? run_forked(program) : run_ruby(code: program, way: way, **options)).must_succeed.json
@@ -120,31 +92,7 @@ RSpec.describe "Memintro.measure" do
   end
 
   it "lets no exception for its thread get lost, while it collects or asks Ruby" do
-    said = run_ruby(code: <<~'RUBY', requires: %w[memintro timeout]).must_succeed.stdout
-      Sent = Class.new(StandardError)
-      arrived = Queue.new
-      begun = Queue.new
-      thread = Thread.new do
-        Thread.handle_interrupt(Sent => :never) do
-          begun << Memintro.measure { nil }
-          loop do
-            Thread.handle_interrupt(Sent => :immediate) { Memintro.measure { "q" * 1000 } }
-          rescue Sent
-            arrived << true
-          end
-        end
-      end
-      begun.pop
-      lost = 15.times.count do |n|
-        sleep 0.001 * (n % 7)
-        thread.raise(Sent)
-        Timeout.timeout(10) { arrived.pop } && false
-      rescue Timeout::Error
-        true
-      end
-      thread.kill
-      puts lost, thread.join(10) ? "ended" : "lives on"
-    RUBY
+    said = run_ruby(code: read_program("measure/interrupted.rb"), requires: %w[memintro timeout]).must_succeed.stdout
     expect(said).to eq("0\nended\n")
   end
 
@@ -195,28 +143,7 @@ RSpec.describe "Memintro.measure" do
   end
 
   it "goes on in a forked child, where other threads' measurements are over" do
-    figures = measured(<<~RUBY)
-      ready = done = false
-      other = Thread.new { Memintro.measure { ready = true; sleep 0.001 until done } }
-      wait_until { ready }
-      reader, writer = IO.pipe
-      m = Memintro.measure(objects: false) do
-        blocks(10, 100, slots)
-        pid = fork do
-          inner = Memintro.measure { blocks(7, 70, slots) }
-          writer.write(JSON.generate(inner: malloc(inner), mode: Memintro.mode))
-          exit!
-        end
-        Process.wait(pid)
-      end
-      done = true
-      other.join
-      child = fork { writer.write("\\n" + JSON.generate(Memintro.mode)); exit! }
-      Process.wait(child)
-      writer.close
-      puts JSON.generate(child: reader.read.lines.map { |line| JSON.parse(line) }, retained: m.top_retained.find { |site|
-        site.name == "-e:6" }.retained_bytes, mode: Memintro.mode)
-    RUBY
+    figures = measured(read_program("measure/forked_child.rb"))
     expect(figures[:child].first).to eq(inner: [7, 490, 0, 0, 7, 490], mode: "full")
     expect(figures[:child].last).to eq "off"
     expect(figures).to include(retained: 1_000, mode: "off")
@@ -261,38 +188,7 @@ RSpec.describe "Memintro.measure" do
   end
 
   it "counts objects as GC.stat does, and keeps 200 of 1,000 strings, also when they move" do
-    figures = measured(<<~RUBY)
-      keep = Array.new(200)
-      work = proc do
-        i = 0
-        while i < 1_000
-          string = "x" * 1_000
-          keep[i] = string if i < 200
-          i += 1
-        end
-        nil
-      end
-      moving = proc { work.call; GC.respond_to?(:compact) && GC.compact }
-      3.times { keep.fill(nil); Memintro.measure(&work) }
-      keep.fill(nil)
-      m = Memintro.measure(&work)
-      keep.fill(nil)
-      made = Array.new(3) { keep.fill(nil); Memintro.gc_delta(&work).objects_allocated }.last
-      keep.fill(nil)
-      moved = begin
-        2.times { keep.fill(nil); Memintro.measure(&moving) }
-        keep.fill(nil)
-        Memintro.measure(&moving)
-      rescue NotImplementedError
-        m
-      end
-      keep.fill(nil)
-      GC.disable
-      waste = Memintro.measure(gc: false, &work)
-      puts JSON.generate(made: m.objects_allocated, truth: made, kept: m.objects_retained, moved: moved.objects_retained,
-                         process: [m.process_objects_allocated, m.process_objects_retained],
-                         waste: waste.objects_retained, bytes: m.retained_bytes, notes: m.notes + moved.notes)
-    RUBY
+    figures = measured(read_program("measure/objects.rb"))
     expect(figures).to include(made: figures[:truth], waste: figures[:truth], notes: [])
     # A string that a register still has in hand may be one more, with its text and the shared root that "x" has.
     expect(figures[:kept]).to be_between(200, 203)

@@ -90,27 +90,7 @@ RSpec.describe "Memintro.log_every" do
   it "goes on in the rack.logger of the last request, once there was one" do
     skip "no Rack here (Debian's ruby-rack)" unless run_ruby(code: "require 'rack/body_proxy'", requires: []).success?
 
-    result = logging(<<~'RUBY', requires: %w[memintro memintro/rack])
-      app = Memintro::Middleware.new(->(_env) { [200, {}, []] }, logger: StringIO.new)
-      request = ->(logger) { app.call({ "REQUEST_METHOD" => "GET", "PATH_INFO" => "/", "rack.logger" => logger }) }
-      module Rack; class NullLogger; def info(*) = nil; end; end
-      module Rails; class << self; attr_accessor :logger; end; end
-      given, rails, first, last = Array.new(4) { StringIO.new }
-      Rails.logger = Logger.new(rails)
-      logs = [Memintro.log_every(0.01), Memintro.log_every(0.01, given)]
-      before = eventually { rails.string.lines.size > 1 }
-      request[Logger.new(first)]
-      on = eventually { first.string.lines.size > 1 }
-      request[nil]
-      request[Rack::NullLogger.new]
-      size = first.string.lines.size
-      still = eventually { first.string.lines.size > size + 1 }
-      request[Logger.new(last)]
-      over = eventually { last.string.lines.size > 1 }
-      logs.each(&:stop)
-      put(before: before, on: on, still: still, over: over, given: given.string.lines.size > 3,
-          texts: [rails, first, last].map { |io| io.string.lines.first })
-    RUBY
+    result = logging(read_program("memory_log/rack_logger.rb"), requires: %w[memintro memintro/rack])
     expect(result.json).to match(before: true, on: true, still: true, over: true, given: true,
                                  texts: all(match(/ INFO -- : MEMORY\[\d+\]: time: /)))
     expect(result.stderr).to eq("")

@@ -298,27 +298,7 @@ RSpec.describe "native callers", :listening do
   end
 
   # Everything at once: threads that end, signals, forks, readings.
-  STORM = <<~'RUBY'
-    Memintro.start
-    trap(:USR1) { NativeLeaks.direct(100) }
-    stop = false
-    workers = Array.new(3) { Thread.new { NativeLeaks.nested(64 + rand(512)) until stop } }
-    native = Thread.new { NativeLeaks.in_threads(5, 200) until stop }
-    signals = Thread.new { (Process.kill(:USR1, $$); sleep 0.001) until stop }
-    fibers = Thread.new { 20.times.map { Fiber.new { loop { NativeLeaks.library(99); Fiber.yield } } }.cycle { |f| break if stop; f.resume } }
-    statuses = Array.new(25) do
-      pid = fork do
-        20.times { NativeLeaks.direct(77) }
-        exit!(Memintro.top(3).empty? ? 1 : 0)
-      end
-      Memintro.top(5).each(&:native_callers)
-      Process.wait2(pid).last.exitstatus
-    end
-    stop = true
-    [*workers, native, signals, fibers].each(&:join)
-    names = Memintro.top(10).flat_map { |site| site.native_callers.map(&:name) }
-    puts JSON.generate([statuses.tally, names])
-  RUBY
+  STORM = Subprocess.read_program("native_callers/storm.rb")
 
   it "survive a storm of threads, signals and forks, and name only what is there" do
     code = "require #{leaks.dump}\n#{STORM}"

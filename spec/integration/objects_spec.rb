@@ -49,56 +49,7 @@ RSpec.describe "objects by line" do
   end
 
   # Ruby's own record of each object, made by the same events.
-  TWIN = <<~'RUBY'
-    require "objspace"
-    def slot(object) = Fiddle.dlwrap(object)
-    require "fiddle"
-    Point = Struct.new(:x, :y)
-    Memintro.start(objects: true)
-    ObjectSpace.trace_object_allocations_start
-    kept = []
-    rounds, way = Integer(ENV.fetch("ROUNDS")), ENV["WAY"]
-    GC.stress = way == "stress"
-    rounds.times do |i|
-      kept << "embedded" << "#{i}" * 20
-      kept << [i, i] << [i] * 50
-      kept << { i => i } << Point.new(i, i)
-      kept << (2**64 + i) << proc { i } << Object.new
-      kept << kept.last.dup << (i..i + 1) << /a#{i % 7}/ << i.to_f.rationalize
-      kept << 1e300 * i if i.even?
-      GC.start if i == rounds / 2
-    end
-    GC.stress = false
-    kept = kept.each_slice(3).map(&:first) if way == "compact"
-    GC.start
-    # Ruby forgets what has moved, so it is asked before.
-    truth = kept.uniq(&:__id__).filter_map do |object|
-      line = ObjectSpace.allocation_sourceline(object) or next
-      [object, "#{ObjectSpace.allocation_sourcefile(object)}:#{line}", ObjectSpace.allocation_generation(object)]
-    end
-    before = kept.map { |object| slot(object) }
-    GC.compact if way == "compact"
-    moved = kept.zip(before).count { |object, address| slot(object) != address }
-    GC.disable
-    now = GC.count
-    ours = Memintro::Native.tracked_objects.to_h { |slot, _, site, age| [slot, [site, age]] }
-    names = Memintro::Native.sites.to_h { |row| [row[0], "#{row[2]}:#{row[3]}"] }
-    lines, generations = [], 0
-    types = Hash.new { |all, place| all[place] = Hash.new(0) }
-    truth.each do |object, place, generation|
-      types[place][object.class.name] += 1
-      site, age = ours[slot(object)]
-      lines << [object.class, place, names[site]] unless names[site] == place
-      generations += 1 unless age == now - generation
-    end
-    # What is garbage and not freed yet counts, too.
-    fewer = types.reject do |place, classes|
-      found = Memintro[place].classes
-      classes.all? { |name, count| found[name].to_a.first.to_i.between?(count, count * 1.01 + 10) } || way == "compact"
-    end
-    puts JSON.generate(compared: truth.size, moved: moved, lines: lines.first(3).inspect, generations: generations,
-                       classes: fewer.first(3).inspect)
-  RUBY
+  TWIN = Subprocess.read_program("objects/twin.rb")
 
   def agree(rounds, compared, generations, way: "plain", **options)
     answer = objects(TWIN, env: { "ROUNDS" => rounds.to_s, "WAY" => way }, **options)
@@ -124,44 +75,7 @@ RSpec.describe "objects by line" do
   end
 
   # Objects that live and die at random, against all slots that are in use, by Ruby's own dump of its heap.
-  DYING = <<~'RUBY'
-    require "fiddle"
-    require "objspace"
-    def slot(object) = Fiddle.dlwrap(object)
-    Memintro.start(objects: true)
-    way = ENV["WAY"]
-    ObjectSpace.trace_object_allocations_start if way == "traced"
-    kept, lines = [], []
-    random = Random.new(7)
-    Integer(ENV["ROUNDS"]).times do |i|
-      made, line = case i % 5
-                   when 0 then [Object.new, __LINE__]
-                   when 1 then [[i, i], __LINE__]
-                   when 2 then [{ i => i }, __LINE__]
-                   when 3 then ["#{i}" * 3, __LINE__]
-                   else [1e300 * i, __LINE__]
-                   end
-      at = random.rand(20_000)
-      kept[at], lines[at] = made, line
-      GC.start(full_mark: false) if i % 20_000 == 7
-      GC.start(immediate_sweep: false) if i % 45_000 == 9
-      GC.compact if i % 90_000 == 11
-      Ractor.new { 20_000.times { Object.new }; GC.start }.then { |one| one.respond_to?(:value) ? one.value : one.take } if i == 60_000 && way == "ractor"
-    end
-    # Collections that begin inside Ruby's own record of a new object are not told.
-    (GC.stress = true; 20.times { Object.new }; GC.stress = false) if way == "traced"
-    by_marks = Memintro::Native.object_ends_are_marks
-    20_000.times { |at| kept[at] = lines[at] = nil if at % 3 == 1 }
-    GC.start
-    GC.disable
-    counted = Memintro.top(nil).sum(&:live_objects)
-    ours = Memintro::Native.tracked_objects.to_h { |slot, _, site,| [slot, site] }
-    names = Memintro::Native.sites.to_h { |row| [row[0], row[3]] }
-    in_use = ObjectSpace.dump_all(output: :string).scan(/"address":"0x(\h+)/).to_h { |(text)| [text.hex, true] }
-    wrong = kept.each_index.count { |at| kept[at] && !kept[at].is_a?(Float) && names[ours[slot(kept[at])]] != lines[at] }
-    puts JSON.generate(wrong: wrong, stale: ours.keys.count { |slot| !in_use[slot] }, compared: kept.compact.size, ours: ours.size,
-                       marks: by_marks, difference: counted - ours.size)
-  RUBY
+  DYING = Subprocess.read_program("objects/dying.rb")
 
   %w[plain traced ractor].each do |way|
     it "knows which objects live, at the end of each collection (#{way})", deadline_seconds: 600 do
@@ -203,26 +117,7 @@ RSpec.describe "objects by line" do
   it "knows of objects that are made after Ractors were freed" do
     skip "this Ruby ends tracking of objects when a Ractor begins" if RUBY_VERSION < "3.2"
 
-    answer = objects(<<~'RUBY')
-      Warning[:experimental] = false
-      Memintro.start(objects: true)
-      def run = Ractor.new { 1 }.then { |one| one.respond_to?(:value) ? one.value : one.take }
-      def deep(calls) = calls.zero? ? 1 : deep(calls - 1)
-      counts = 3.times.map do
-        10.times { run }
-        deep(200)
-        GC.start
-        kept = Array.new(1_000) { Object.new }
-        line = __LINE__ - 1
-        Memintro["-e:#{line}"].classes["Object"].first.tap { kept.clear }
-      end
-      freed = Array.new(1_000) { Object.new }
-      line = __LINE__ - 1
-      freed = nil
-      deep(200)
-      GC.start
-      puts JSON.generate(counts: counts, freed: Memintro["-e:#{line}"].live_objects)
-    RUBY
+    answer = objects(read_program("objects/ractors.rb"))
     expect(answer[:counts]).to all(be_between(1_000, 1_020))
     expect(answer[:freed]).to be < 20
   end
@@ -250,24 +145,7 @@ RSpec.describe "objects by line" do
   end
 
   it "follows objects that compaction moves, and forgets those that are freed" do
-    answer = objects(<<~'RUBY')
-      Memintro.start(objects: true)
-      kept = Array.new(50_000) { |i| i.odd? ? Object.new : nil }
-      mixed = Array.new(50_000) { |i| [Object.new, kept.size] }
-      line = __LINE__ - 1
-      mixed = mixed.each_slice(7).map(&:first)
-      GC.start
-      GC.compact
-      GC.verify_compaction_references(toward: :empty, double_heap: true)
-      counts = ->(at) { Memintro["-e:#{at}"].classes["Object"] }
-      moved = [counts.call(line - 1).first, counts.call(line).first]
-      live = mixed.flatten.grep(Object).count { |object| !object.is_a?(Integer) }
-      # The stack may hold the arrays themselves.
-      [mixed, kept].each(&:clear)
-      GC.start
-      after = [line - 1, line].map { |at| Memintro["-e:#{at}"].live_objects }
-      puts JSON.generate(moved: moved, live: live, after: after)
-    RUBY
+    answer = objects(read_program("objects/compaction.rb"))
     # The stack may hold a few.
     expect(answer[:moved][0]).to be_between(25_000, 25_003)
     expect(answer[:moved][1]).to be_between(answer[:live], answer[:live] + 3)
@@ -313,54 +191,14 @@ RSpec.describe "objects by line" do
   end
 
   it "counts the same in forked children, and leaves out what memintro makes for itself" do
-    answer = objects(<<~'RUBY')
-      Memintro.start(objects: true)
-      kept = Array.new(1_000) { Object.new }
-      line = __LINE__ - 1
-      null = File.open(File::NULL, "w")
-      own = lambda do |rounds|
-        rounds.times { Memintro.top(50); Memintro.report(null) }
-        GC.start
-        Memintro.top(nil).select { |site| site.name.include?("lib/memintro") }.sum(&:live_objects)
-      end
-      few, many = own.call(5), own.call(50)
-      reader, writer = IO.pipe
-      pid = fork do
-        kept.concat(Array.new(500) { Object.new })
-        writer.write([Memintro["-e:#{line}"].classes["Object"].first,
-                      Memintro["-e:#{__LINE__ - 2}"].classes["Object"].first].join(" "))
-        exit!(0)
-      end
-      Process.wait(pid)
-      writer.close
-      Memintro.stop
-      puts JSON.generate(own: many - few, child: reader.read, parent: Memintro["-e:#{line}"].live_objects,
-                         off: Memintro::Native.tracks_objects)
-    RUBY
+    answer = objects(read_program("objects/forked_children.rb"))
     expect(answer).to include(child: "1000 500", off: false)
     expect(answer[:parent]).to be_between(1_000, 1_010)
     expect(answer[:own]).to be < 10
   end
 
   it "ranks, marks and filters by age, and says so in reports that can be read back" do
-    answer = objects(<<~'RUBY')
-      require "tempfile"
-      require "stringio"
-      Memintro.start(objects: true)
-      line = __LINE__ + 1
-      old = Array.new(3_000) { Object.new }
-      GC.start
-      young = Array.new(1_000) { Object.new }
-      aged = Memintro.top(nil, older_than_gcs: 1).to_h { |site| [site.name, site.live_objects] }
-      file = Tempfile.new
-      Memintro.report(file, format: :json)
-      file.flush
-      back = Memintro::CallSites.of(Memintro::Native::Report.read(File.binread(file.path))).top(1, by: :live_objects).first
-      text = StringIO.new
-      Memintro.report(text)
-      puts JSON.generate(aged: aged.values_at("-e:#{line}", "-e:#{line + 2}"), line: line, back: back.to_h.values_at(:name, :live_objects),
-                         text: text.string.lines.grep(/call site$/).last)
-    RUBY
+    answer = objects(read_program("objects/ranks.rb"))
     expect(answer[:aged][0]).to be_between(3_000, 3_010)
     expect(answer[:aged][1].to_i).to be < 5
     expect(answer[:back][0]).to eq("-e:#{answer[:line]}")
@@ -369,36 +207,7 @@ RSpec.describe "objects by line" do
   end
 
   it "is in snapshots, their files, their diffs, and what a socket answers" do
-    answer = objects(<<~'RUBY')
-      require "tmpdir"
-      Dir.mktmpdir do |folder|
-        Memintro.start(objects: true)
-        line = __LINE__ + 3
-        snapshots = [Memintro.snapshot]
-        kept = []
-        20_000.times { |i| kept << [i, i, i] }
-        GC.start
-        GC.start
-        snapshots << Memintro.snapshot
-        Memintro.listen
-        require "memintro/control/directory"
-        client = Memintro::Control::Directory.new.find($$.to_s).client
-        old = client.ask_json("top", older_than_gcs: 1, n: 1, format: "json")["call_sites"].first
-        vital = client.ask_json("vitals", top: 1)["sites"].first
-        text = client.ask("snapshot")
-        File.binwrite(File.join(folder, "asked.json"), text)
-        paths = snapshots.each_with_index.map { |one, at| File.join(folder, "#{at}.json").tap { |path| one.save(path) } }
-        pairs = [snapshots, paths.map { |path| Memintro::Snapshot.load(path) },
-                 [snapshots[0], Memintro::Snapshot.load(File.join(folder, "asked.json"))]]
-        changes = pairs.map do |earlier, later|
-          diff = later - earlier
-          [diff.retained.first, diff.object_sites.first].map { |change| [change.name, change.growth, change.count_growth] }
-        end
-        puts JSON.generate(line: line, slot: Memintro::Native.tracked_objects.first[1], changes: changes,
-                           told: (snapshots[1] - snapshots[0]).to_s.lines.grep(/^Tracked objects/).first,
-                           old: old.values_at("name", "live_objects"), vital: vital.values_at("name", "live_objects"))
-      end
-    RUBY
+    answer = objects(read_program("objects/snapshots.rb"))
     name = "-e:#{answer[:line]}"
     bytes = 20_000 * answer[:slot]
     answer[:changes].each do |retained, objects|

@@ -61,30 +61,7 @@ RSpec.describe "how full the heap is", :vm do
 
   # Pages on which one object of 16 stays, and pages on which one of 25 does: more than 5%, and less.
   it "calls a page sparse while less than a twentieth of its slots are taken" do
-    result = answer_of(<<~RUBY)
-      GC.stress = false
-      class Above; end
-      class Below; end
-      KEPT = Array.new(32_000)
-      OBJECTS = 200_000
-      def fill(kind, part, at)
-        n = 0
-        while n < OBJECTS
-          (n % part).zero? ? KEPT[at += 1] = kind.new : Object.new
-          n += 1
-        end
-        at
-      end
-      GC.disable
-      at = fill(Above, 16, -1)
-      fill(Below, 25, at)
-      GC.enable
-      4.times { GC.start }
-      occupancy = Memintro.occupancy
-      smallest = occupancy.pools.first
-      puts JSON.generate(pages: OBJECTS * smallest.pages / smallest.slots, sparse: occupancy.sparse_pages,
-                         on: occupancy.holders.to_h { |holder| [holder.name, holder.pages] })
-    RUBY
+    result = answer_of(read_program("occupancy/sparse_pages.rb"))
     expect(result[:pages]).to be_between(100, 600)
     # But for the pages that are there already, and those that other objects have got to.
     expect(result[:on][:Below]).to be_between(result[:pages] * 0.8, result[:pages] + 2)

@@ -45,25 +45,7 @@ RSpec.describe "odd code" do
   end
 
   it "may have classes that raise whatever they are asked" do
-    found = answer(<<~RUBY)
-      class Odd
-        class << self
-          %i[name to_s inspect == eql? hash <= <=> === superclass singleton_class? class is_a? freeze dup object_id]
-            .each { |name| define_method(name) { |*| raise NotImplementedError, name.to_s } }
-        end
-      end
-      class Below < Odd; end
-      class Bare < BasicObject; end
-      Memintro.start(objects: [Odd, Below, Odd])
-      KEEP = Array.new(100) { Odd.new } + Array.new(50) { Below.new }
-      count = Memintro.top(nil).sum { |site| site.classes.sum { |name, (all)| %w[Odd Below].include?(name) ? all : 0 } }
-      refused = begin
-        Memintro.start(objects: [Bare.new])
-      rescue TypeError => error
-        error.message
-      end
-      puts JSON.generate(count: count, refused: refused)
-    RUBY
+    found = answer(read_program("odd_code/raising_classes.rb"))
     expect(found[:count]).to eq(150)
     expect(found[:refused]).to end_with("an object of Bare is neither")
   end

@@ -12,34 +12,7 @@ RSpec.describe "what is older than one collection", :listening do
 
   { preloaded: true, live: false }.each do |way, preloaded|
     it "is counted to the byte, #{way}: born before, not freed, whoever freed what was young" do
-      figures = answer(<<~'RUBY', env: preloaded ? preloaded_env : {})
-        Memintro.start
-        GC.disable
-        make = ->(count, size) { Array.new(count) { Fiddle.malloc(size) } }
-        seen = lambda do
-          site = Memintro["-e:3"]
-          aged = Memintro.top(nil, older_than_gcs: 1).find { |one| one.name == "-e:3" }
-          [site.old_bytes, site.old_blocks, aged&.live_bytes.to_i, aged&.live_blocks.to_i]
-        end
-        answers = []
-        old = make.(1_000, 1_001)
-        answers << seen.call
-        GC.start
-        answers << seen.call
-        young = make.(500, 1_003)
-        answers << seen.call
-        old.pop(200).each { |block| Fiddle.free(block) }
-        Thread.new { young.pop(100).each { |block| Fiddle.free(block) } }.join
-        answers << seen.call
-        4.times.map { Thread.new { Thread.current[:blocks] = make.(250, 1_007) } }.each(&:join)
-        answers << seen.call
-        GC.start
-        answers << seen.call
-        young.each { |block| Fiddle.free(block) }
-        answers << seen.call
-        Memintro.mark
-        puts JSON.generate(answers)
-      RUBY
+      figures = answer(read_program("old_blocks/old_bytes.rb"), env: preloaded ? preloaded_env : {})
       # Without what the arrays of the line itself take.
       bytes, blocks, = figures.transpose
       expect(figures.map { |row| row.first(2) }).to eq(figures.map { |row| row[2, 2] })

@@ -62,25 +62,7 @@ RSpec.describe "Memintro.rss and its relatives" do
   end
 
   it "answers for the child after a fork, also one that Ruby knows nothing of" do
-    answer = figures(<<~'RUBY')
-      require "fiddle"
-      ballast = "x" * (48 << 20)
-      parent = Memintro.rss
-      own = -> { File.read("/proc/self/statm").split.first(2).map { |pages| pages.to_i * 4096 } }
-      look = ->(io) { ballast.clear; GC.start; io.write(Marshal.dump([Memintro.vsize, Memintro.rss, *own.call])) }
-      answers = %w[ruby c].to_h do |way|
-        reader, writer = IO.pipe
-        pid = way == "ruby" ? fork { look.call(writer) } : Fiddle::Function.new(Fiddle.dlopen(nil)["fork"], [], Fiddle::TYPE_INT).call
-        if pid.zero?
-          look.call(writer)
-          writer.close
-          Process.exit!(0)
-        end
-        writer.close
-        [way, Marshal.load(reader.read)].tap { Process.wait(pid) }
-      end
-      put(**answers.transform_keys(&:to_sym), parent: parent, again: Memintro.rss)
-    RUBY
+    answer = figures(read_program("process_figures/forked_child.rb"))
     %i[ruby c].each do |way|
       vsize, rss, own_vsize, own_rss = answer[way]
       expect(rss).to be_within(MIB).of(own_rss)
@@ -105,27 +87,7 @@ RSpec.describe "Memintro.rss and its relatives" do
   end
 
   it "answers in trap handlers, finalizers, Ractors, beside collections and in a killed thread" do
-    answer = figures(<<~'RUBY', flags: ["-W0"])
-      all = -> { %i[rss peak_rss pss uss swap vsize].map { |name| Memintro.public_send(name) } }
-      trapped = finalized = nil
-      trap(:USR1) { trapped = all.call }
-      Process.kill(:USR1, Process.pid)
-      Thread.pass until trapped
-      200.times { ObjectSpace.define_finalizer(Object.new, proc { finalized = all.call }) }
-      GC.start
-      ractors = Array.new(4) { Ractor.new { Array.new(100) { [Memintro.rss, Memintro.vsize, Memintro.pss, Memintro.uss] }.last } }
-      answers = ractors.map { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
-      collector = Thread.new { 50.times { GC.start } }
-      beside = all.call while collector.alive?
-      GC.stress = true
-      stressed = all.call
-      GC.stress = false
-      victim = Thread.new { loop { Memintro.pss } }
-      Thread.pass
-      victim.kill
-      put(trapped: trapped, finalized: finalized, ractors: answers, beside: beside || all.call, stressed: stressed,
-          ended: !!victim.join(60))
-    RUBY
+    answer = figures(read_program("process_figures/odd_places.rb"), flags: ["-W0"])
     answers = answer.values_at(:trapped, :finalized, :beside, :stressed)
     expect(answers.map { |figures| figures.grep(Integer).size }).to eq([6, 6, 6, 6])
     expect(answer[:ractors].flatten).to all(be > MIB)

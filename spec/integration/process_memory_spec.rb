@@ -201,26 +201,7 @@ RSpec.describe Memintro::ProcessMemory do
   end
 
   it "answers in finalizers, trap handlers, Ractors and forked children" do
-    answer = run_ruby(code: <<~'RUBY', flags: ["-W0"]).must_succeed.json
-      require "json"
-      memory = Memintro::ProcessMemory.new(Process.pid)
-      look = -> { memory.to_h.size }
-      trapped = finalized = nil
-      trap(:USR1) { trapped = look.call }
-      Process.kill(:USR1, Process.pid)
-      Thread.pass until trapped
-      100.times { ObjectSpace.define_finalizer(Object.new, proc { finalized = look.call }) }
-      GC.start
-      ractor = Ractor.new(Process.pid) { |pid| Memintro::ProcessMemory.new(pid, children: true).to_h.size }
-      inside = ractor.respond_to?(:value) ? ractor.value : ractor.take
-      # A process that forks beside a Ractor does not always end, with memintro or without.
-      Thread.pass until Ractor.count == 1
-      reader, writer = IO.pipe
-      Process.wait(fork { writer.write(Marshal.dump([memory.rss, Memintro::ProcessMemory.new(Process.ppid).rss])) })
-      writer.close
-      ours, parents = Marshal.load(reader.read)
-      puts JSON.generate(sizes: [trapped, finalized, inside], parent: (ours - parents).abs < 1 << 20)
-    RUBY
+    answer = run_ruby(code: read_program("process_memory/odd_places.rb"), flags: ["-W0"]).must_succeed.json
     expect(answer).to eq(sizes: [6, 6, 6], parent: true)
   end
 

@@ -5,41 +5,7 @@ require_relative "../spec_helper"
 # The text of a report is the same from the process and from the JSON that it has written.
 RSpec.describe "The text of a report" do
   # Both of the same figures, by all of these figures and with several numbers of sites; prints what differs.
-  TWINS = <<~'RUBY'
-    require "stringio"
-    def both(top, by)
-      native, json, file = StringIO.new, StringIO.new, StringIO.new
-      Memintro.report(native, top: top, by: by)
-      Memintro.report(json, format: :json, by: by)
-      Memintro.untracked do
-        file.define_singleton_method(:tty?) { native.tty? }
-        Memintro::Report.write(Memintro::Native::Report.read(json.string), file, top: top, by: by)
-      end
-      # The time and the RSS are of two moments.
-      [native, file].map { |io| io.string.sub(/\d\d:\d\d:\d\dZ/, "").sub(/^RSS \d+\.\d MiB; /, "RSS; ") }
-    end
-
-    # What tracking itself uses may have grown by a page from one to the other, and its last digit with it.
-    def a_page_more?(*lines)
-      own = lines.map { |line| Float(line.to_s[/tracking itself uses ([\d.]+) MiB/, 1] || return) }
-      own.last - own.first <= 0.11 && lines.map { |line| line.gsub(/[\d.]+ MiB/, "") }.uniq.one?
-    end
-
-    # A collection between two reports would make blocks older, and Ruby frees a table of its own where a method is called
-    # for the first time.
-    def compare(figures)
-      GC.disable
-      figures.each { |by| both(1, by) }
-      differences = figures.product([0, 1, 20, nil]).filter_map do |by, top|
-        native, file = both(top, by).map(&:lines)
-        pair = native.zip(file).find { |one, other| one != other && !a_page_more?(one, other) }
-        [by, top, *pair] if pair || native.size != file.size
-      end
-      puts both(3, :live_bytes).first, "", "differences: #{differences.inspect}"
-    end
-    BLOCKS = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth max_lifespan age_total].freeze
-    MAKE = ->(i) { eval("Array.new(i) { |j| 'x' * (j % 300 + 30) }", binding, "/gems/many-1.0/lib/of#{i % 30}.rb", i) }
-  RUBY
+  TWINS = Subprocess.read_program("report_text/twins.rb")
 
   def differences(code)
     result = run_ruby(code: TWINS + code, env: { "TERM" => "xterm" }).must_succeed

@@ -55,77 +55,19 @@ RSpec.describe "Memintro::RSSSampler" do
   end
 
   it "says of live objects, malloc and the collector what they say of themselves" do
-    answer = sampler(<<~'RUBY')
-      Memintro.start
-      sampler = Memintro::RSSSampler.new
-      GC.start
-      GC.disable
-      near = lambda do |ours, &theirs|
-        before, value, after = theirs.call, sampler.take.public_send(ours), theirs.call
-        value.between?(*[before, after].minmax)
-      end
-      $kept = Array.new(100) { "x" * 50_000 }
-      first = sampler.take
-      $kept.concat(Array.new(100) { "x" * 50_000 }).concat(Array.new(20_000) { Object.new })
-      second = sampler.take
-      3.times { GC.start }
-      third = sampler.take
-      near.call(:live_objects) { GC.stat(:heap_live_slots) }
-      put(malloc: second.malloc_live_bytes - first.malloc_live_bytes, objects: second.live_objects - first.live_objects,
-          idle: second.gc_time_ns - first.gc_time_ns, collected: third.gc_time_ns - second.gc_time_ns,
-          same: [near.call(:live_objects) { GC.stat(:heap_live_slots) }, near.call(:gc_time_ns) { GC.total_time },
-                 near.call(:malloc_live_bytes) { Memintro.totals.live_bytes }])
-    RUBY
+    answer = sampler(read_program("rss_sampler/figures.rb"))
     expect(answer).to include(idle: 0, same: [true, true, true], collected: be > 10_000)
     expect(answer[:malloc]).to be_between(5_000_000, 6_000_000)
     expect(answer[:objects]).to be_between(20_100, 21_000)
   end
 
   it "calls back with each sample, outlives one that raises, and lets the program's own figures be" do
-    answer = sampler(<<~'RUBY')
-      Thread.report_on_exception = true
-      seen = []
-      threads = []
-      sampler = Memintro::RSSSampler.new(interval: 0.02)
-      sampler.on_sample { raise "on purpose" }.on_sample { |sample| seen << sample and threads << Thread.current.name }
-      sampler.start
-      eventually { seen.size >= 5 }
-      sampler.stop
-      Memintro.start
-      quiet = Memintro::RSSSampler.new(interval: 0.01).start
-      eventually { quiet.points.size > 2 }
-      Memintro.clear
-      now = quiet.points.sum(&:count)
-      eventually { quiet.points.sum(&:count) > now + 20 }
-      ours = Memintro.each_call_site.select { |site| site.name.include?("/memintro/sampler") }.map(&:name)
-      put(rows: seen.size >= 5, thread: threads.uniq, errors: sampler.callback_errors >= 5, last: sampler.last_error.message,
-          ours: ours.grep_v(/sampler.rb:\d+\z/))
-    RUBY
+    answer = sampler(read_program("rss_sampler/callback.rb"))
     expect(answer).to eq(rows: true, thread: ["memintro-sampler"], errors: true, last: "on purpose", ours: [])
   end
 
   it "goes on in forked children and after Process.daemon, with a history of their own" do
-    answer = sampler(<<~'RUBY')
-      sampler = Memintro::RSSSampler.new(interval: 0.02).start
-      eventually { sampler.points.size >= 3 }
-      check = lambda do |io|
-        begun = Process.clock_gettime(Process::CLOCK_REALTIME)
-        grown = eventually { sampler.points.size >= 3 }
-        io.write(Marshal.dump([grown, sampler.running?, sampler.points.first.first >= begun - 10]))
-        io.close
-        Process.exit!(0)
-      end
-      ways = {
-        fork: ->(io) { fork { check.call(io) } },
-        daemon: ->(io) { fork { Process.daemon(true, true); check.call(io) } }
-      }
-      put(ways.to_h do |name, way|
-        reader, writer = IO.pipe
-        way.call(writer)
-        writer.close
-        [name, Marshal.load(reader.read)]
-      end)
-    RUBY
+    answer = sampler(read_program("rss_sampler/forked_children.rb"))
     expect(answer).to eq(fork: [true, true, true], daemon: [true, true, true])
   end
 
@@ -161,40 +103,7 @@ RSpec.describe "Memintro::RSSSampler" do
   RUBY
 
   it "goes on where a sample cannot be had for want of a descriptor, and says so once" do
-    code = <<~'RUBY'
-      soft, hard = Process.getrlimit(:NOFILE)
-      reader, writer = IO.pipe
-      put_all = ->(answer) { writer.write(Marshal.dump(answer)) && writer.close }
-      used = ->(*) { Process.setrlimit(:NOFILE, Dir.children("/proc/self/fd").map(&:to_i).max, hard) }
-      free = -> { Process.setrlimit(:NOFILE, soft, hard) }
-      # Taken to the last one, whatever number the highest has.
-      take_all = lambda do
-        used.call
-        kept = []
-        begin
-          loop { kept << $stderr.dup }
-        rescue SystemCallError
-          kept
-        end
-      end
-      if ARGV.first == "start"
-        sampler = Memintro::RSSSampler.new(interval: 0.02)
-        kept = take_all.call
-        sampler.start
-        put(recovered(sampler) { free.call; kept.each(&:close) })
-      else
-        sampler = Memintro::RSSSampler.new(interval: 0.02).start
-        eventually { sampler.points.size >= 2 }
-        kept = take_all.call
-        pid = fork { put_all[recovered(sampler) { free.call; kept.each(&:close) }]; exit!(0) }
-        free.call
-        kept.each(&:close)
-        writer.close
-        answer = reader.read
-        Process.wait(pid)
-        put(Marshal.load(answer))
-      end
-    RUBY
+    code = read_program("rss_sampler/failing_samples.rb")
     helpers = SAMPLER_HELPERS + RECOVERY
     %w[start fork].each do |way|
       result = run_ruby(nil, way, code: helpers + code).must_succeed

@@ -29,24 +29,7 @@ RSpec.describe "Figures of Ruby lines" do
     end
 
     it "are exact where the hook reads the VM's words by itself, in fibers of threads amid collections, #{way}" do
-      code = <<~'RUBY'
-        require "json"
-        Memintro.start
-        GC.start
-        kept = Queue.new
-        make = ->(n) { kept << ("x" * 3000) << n }
-        threads = Array.new(4) do |n|
-          Thread.new do
-            fibers = Array.new(3) { Fiber.new { 100.times { make.(n) && Fiber.yield } } }
-            100.times { |round| fibers.each(&:resume) && sleep(0.0001) && round % 20 == n && GC.start }
-          end
-        end
-        threads.each(&:join)
-        # What the VM's words say is compared with what its functions say once more.
-        GC.start
-        site = Memintro["-e:5"]
-        puts JSON.generate(words: Memintro::Native.reads_words?, blocks: site.live_blocks, bytes: site.live_bytes)
-      RUBY
+      code = read_program("ruby_truth/words.rb")
       found = run_ruby(code: code, way: way).must_succeed.json
       expect(found).to match(words: RUBY_PLATFORM.start_with?("x86_64"), blocks: be_between(1200, 1212),
                              bytes: be_between(1200 * 3001, (1200 * 3001) + 40_000))

@@ -8,34 +8,7 @@ RSpec.describe "sampled objects by line" do
 
   # In each round a line makes objects, some of which are dropped and collected, and others take their slots. The answer
   # is how often the truth was in the interval.
-  HELD = <<~'RUBY'
-    rounds, mean, count = ARGV_OF_SPEC
-    Memintro.start
-    held = Hash.new(0)
-    rounds.times do
-      Memintro::Native.track_objects(mean)
-      keep = []
-      count.times { |i| keep << { a: i } } # here
-      line = __LINE__ - 1
-      keep.select!.with_index { |_, i| (i % 4).zero? }
-      GC.start
-      others = Array.new(count / 2) { +"other" }
-      GC.start(full_mark: false)
-      site = Memintro["-e:#{line}"]
-      truth = { live_objects: keep.size, object_allocations: count,
-                object_bytes: keep.size * (GC::INTERNAL_CONSTANTS[:RVALUE_SIZE] || 40) }
-      if RUBY_VERSION >= "3.2" # An empty Hash has a slot of 160 bytes.
-        truth[:object_bytes] = nil
-      end
-      truth.compact.each do |figure, value|
-        low, high = site ? site.interval(figure) : [0, 5 * mean]
-        held[figure] += 1 if value.between?(low, high)
-      end
-      Memintro::Native.track_objects(false)
-      Memintro.clear
-    end
-    puts JSON.generate(held)
-  RUBY
+  HELD = Subprocess.read_program("sampled_objects/held.rb")
 
   def held(rounds, mean, count, **options)
     objects(HELD.sub("ARGV_OF_SPEC", [rounds, mean, count].inspect), **options)
@@ -88,31 +61,7 @@ RSpec.describe "sampled objects by line" do
   end
 
   it "forgets what is freed, follows what moves, and starts anew in each forked child" do
-    answer = objects(<<~'RUBY')
-      Memintro.start
-      Memintro::Native.track_objects(20)
-      kept = Array.new(40_000) { |i| i.odd? ? Object.new : nil }
-      mixed = Array.new(40_000) { [Object.new] }
-      line = __LINE__ - 1
-      mixed = mixed.each_slice(5).map(&:first)
-      GC.compact
-      GC.verify_compaction_references(toward: :empty, double_heap: true)
-      moved = [line - 1, line].map { |at| Memintro["-e:#{at}"].classes["Object"] }
-      reader, writer = IO.pipe
-      pid = fork do
-        kept = nil
-        GC.start
-        writer.write(Memintro["-e:#{line - 1}"].live_objects)
-        exit!(0)
-      end
-      Process.wait(pid)
-      writer.close
-      mixed = nil
-      GC.start
-      gone = Memintro["-e:#{line}"].live_objects
-      Memintro.stop
-      puts JSON.generate(moved: moved, child: reader.read.to_i, gone: gone, kept: Memintro["-e:#{line - 1}"].live_objects)
-    RUBY
+    answer = objects(read_program("sampled_objects/freed_and_moved.rb"))
     [[20_000, 0], [8_000, 1]].each do |truth, at|
       expect((answer[:moved][at][0] - truth).abs).to be < 5 * answer[:moved][at][2]
     end
@@ -137,58 +86,13 @@ RSpec.describe "sampled objects by line" do
   end
 
   it "survives GC.stress, and Ractors that collect" do
-    answer = objects(<<~'RUBY')
-      require "memintro/runtime/ractor_guard"
-      Warning[:experimental] = false
-      Memintro.start
-      Memintro::Native.track_objects(3)
-      GC.stress = true
-      few = Array.new(60) { Object.new }
-      line = __LINE__ - 1
-      60.times { Object.new }
-      GC.stress = false
-      stressed = Memintro["-e:#{line}"].live_objects
-      sound = !Memintro::RactorGuard.needed?
-      one = Ractor.new { 30.times { Array.new(2_000) { "x" * 100 }; GC.start } ; :done } if sound
-      20.times { Array.new(2_000) { "y" * 100 }; Memintro.top(5, by: :object_bytes).each(&:classes); GC.start }
-      done = !sound || (one.respond_to?(:value) ? one.value : one.take)
-      GC.compact
-      puts JSON.generate(stressed: stressed, done: done, slots: Memintro::Native.tracked_objects.size)
-    RUBY
+    answer = objects(read_program("sampled_objects/stress_and_ractors.rb"))
     expect(answer[:stressed]).to be_between(20, 140)
     expect(answer[:done]).to eq("done").or be(true)
   end
 
   it "is told apart in reports, their files, snapshots, diffs and what a socket answers" do
-    answer = objects(<<~'RUBY')
-      require "stringio"
-      require "tempfile"
-      Memintro.start(objects: :sampled)
-      line = __LINE__ + 3
-      snapshots = [Memintro.snapshot]
-      kept = []
-      100_000.times { |i| kept << [i, i, i] }
-      GC.start
-      snapshots << Memintro.snapshot
-      site = Memintro["-e:#{line}"]
-      text = StringIO.new
-      Memintro.report(text)
-      file = Tempfile.new
-      Memintro.report(file, format: :json)
-      file.flush
-      back = Memintro::CallSites.of(Memintro::Native::Report.read(File.binread(file.path))).top(1, by: :live_objects).first
-      Memintro.listen
-      require "memintro/control/directory"
-      client = Memintro::Control::Directory.new.find($$.to_s).client
-      asked = client.ask_json("report", format: "json")["call_sites"].find { |one| one["name"] == "-e:#{line}" }
-      aged = client.ask_json("top", older_than_gcs: 1, n: 1, format: "json", by: "object_bytes")["call_sites"].first
-      diff = (snapshots[1] - snapshots[0]).object_sites.first
-      figures = ->(one) { [one.live_objects, one.interval(:live_objects), one.interval(:retained_bytes)] }
-      puts JSON.generate(here: figures.call(site), back: figures.call(back), asked: asked["live_objects_interval"],
-                         aged: aged["live_objects_interval"], diff: [diff.name, diff.estimated?, diff.growth_standard_error],
-                         error: site.object_bytes_standard_error, live: back.shown(:live_bytes, &:to_s), line: line,
-                         text: text.string.lines.grep(/-e:#{line}$/).first, note: text.string[/Figures with ~/])
-    RUBY
+    answer = objects(read_program("sampled_objects/reports.rb"))
     here = answer[:here]
     expect(answer[:back]).to eq(here)
     expect(answer.values_at(:asked, :aged)).to all(eq(here[1]))

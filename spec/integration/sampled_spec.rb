@@ -88,26 +88,7 @@ RSpec.describe "sampled mode" do
   end
 
   it "keeps what was tracked before a switch of modes, with its weight, and begins empty after a stop" do
-    figures = answer(<<~'RUBY')
-      Memintro.start
-      exact = Array.new(100) { Fiddle.malloc(10_000) }
-      Memintro.start(mode: :sampled, sample_bytes: 1_000)
-      epoch = Memintro.epoch
-      sampled = Array.new(3_000) { Fiddle.malloc(500) }
-      before = Memintro["-e:5"].to_h
-      Memintro.start(mode: :sampled, sample_bytes: 100_000)
-      Memintro.start(mode: :full)
-      after, first = Memintro["-e:5"].to_h, Memintro["-e:2"]
-      weights = Memintro["-e:5"].enum_for(:each_weighted_block).map { |size, *, weight| weight if size == 500 }
-                                .compact.uniq
-      (exact + sampled).each { |block| Fiddle.free(block) }
-      left = [Memintro["-e:2"], Memintro["-e:5"]].map(&:live_bytes)
-      Memintro.stop
-      Memintro.start(mode: :sampled)
-      puts JSON.generate(same: before == after, first: first.live_bytes, exact: !first.estimated?, weights: weights,
-                         live: after[:live_bytes], error: after[:live_bytes_standard_error], left: left,
-                         epochs: Memintro.epoch - epoch, blank: Memintro["-e:2"].nil? && Memintro["-e:5"].nil?)
-    RUBY
+    figures = answer(read_program("sampled/switched.rb"))
     expect(figures).to include(same: true, exact: true, blank: true, epochs: 1)
     expect(figures[:first]).to be_between(1_000_000, 1_010_000)
     expect(figures[:weights]).to match([be_within(1e-9).of(1 / (1 - Math.exp(-0.5)))])
@@ -155,30 +136,7 @@ RSpec.describe "sampled mode" do
   end
 
   it "is marked in the text, the JSON, the raw dump and mwrap's dump, and read back the same" do
-    figures = answer(<<~'RUBY')
-      Memintro.start(mode: :sampled, sample_bytes: 1_000)
-      $kept = Array.new(1_000) { Fiddle.malloc(300) }
-      Memintro.stop
-      text, json = StringIO.new, StringIO.new
-      Memintro.report(text)
-      Memintro.report(json, format: :json)
-      files = Array.new(3) { |i| Tempfile.new(i.to_s) }
-      Mwrap.dump(files[0])
-      files[0].flush
-      File.write(files[1].path, json.string)
-      Memintro::Native.dump(files[2].path)
-      back = files.drop(1).map { |file| Memintro::CallSites.of(Memintro::Native::Report.read(File.binread(file.path))) }
-      # What tracking itself uses may grow while one is written after the other; Ruby's JSON reads some floats with
-      # another last digit.
-      counted = lambda do |totals|
-        totals.to_h.reject { |name, _| name == :tracker_bytes }
-              .transform_values { |value| value.is_a?(Float) ? value.round(6) : value }
-      end
-      same = back.map { |sites| [counted[sites.totals] == counted[Memintro.totals], sites.process[:sample_bytes]] }
-      errors = back.map { |sites| sites.find("-e:2").to_h.slice(:live_bytes_standard_error, :mean_lifespan_standard_error, :growth_standard_error) }
-      puts JSON.generate(text: text.string, json: JSON.parse(json.string), mwrap: File.read(files[0].path).lines.first,
-                         same: same, errors: errors, inspect: Memintro["-e:2"].inspect, mine: Memintro["-e:2"].to_h)
-    RUBY
+    figures = answer(read_program("sampled/marked.rb"))
     expect(figures[:text]).to match(/^live ~\d.* ±.* in ~[\d,]+ ±[\d,]+ blocks, allocated ~/)
       .and match(/^ *~[\d.]+ KiB ±[\d.]+ KiB .* -e:2$/).and include("one byte in 1,000")
     expect(figures[:mwrap]).to eq("# memintro: estimates from a sample, one byte in 1000\n")

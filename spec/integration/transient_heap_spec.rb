@@ -5,26 +5,7 @@ require_relative "../spec_helper"
 # Up to Ruby 3.2 the contents of young objects lie in a heap of Ruby's own, and are moved into malloc after a
 # collection, while whatever line runs next runs.
 RSpec.describe "young objects that outlive a collection" do
-  CODE = <<~'RUBY'
-    Memintro.start
-    GC.disable
-    row = Struct.new(:a, :b, :c, :d)
-    user = Class.new { def initialize = @a = @b = @c = @d = @e = 1 }
-    kept = []
-    20_000.times { |i| kept << [i, i, i, i, i] }
-    10_000.times { |i| kept << { a: i, b: i } }
-    5_000.times { |i| kept << row.new(i, i, i, i) }
-    5_000.times { kept << user.new }
-    Memintro.mark
-    live = ->(name) { Memintro[name]&.live_blocks.to_i }
-    before = live["(gc)"]
-    GC.enable
-    GC.start
-    x = 0
-    100_000.times { x += 1 }
-    puts JSON.generate(moved: live["(gc)"] - before, next: [15, 16].map { |line| live["-e:#{line}"] }, start: live["-e:14"],
-                       own: [6, 7, 8, 9].map { |line| live["-e:#{line}"] })
-  RUBY
+  CODE = Subprocess.read_program("transient_heap/growing.rb")
 
   def figures(code: CODE, **options)
     run_ruby(code: code, requires: %w[memintro json], **options).must_succeed.json
@@ -85,30 +66,7 @@ end
 RSpec.describe "young objects that outlive a collection while objects are tracked" do
   before { skip "no transient heap" if RUBY_VERSION >= "3.3" }
 
-  MOVED_LEAK = <<~'RUBY'
-    ROW = Struct.new(:a, :b, :c, :d, :e, :f, :g)
-    USER = Class.new { def initialize = @a = @b = @c = @d = @e = @f = @g = @h = @i = 1 }
-    KEPT = []
-    def leak(count)
-      KEPT << Array.new(count) { |i| { a: i, b: i } }
-      KEPT << Array.new(count) { |i| [i] * 40 }
-      KEPT << Array.new(count) { |i| ROW.new(i, i, i, i, i, i, i) }
-      KEPT << Array.new(count) { USER.new }
-    end
-    # They are moved soon after a collection, while lines run.
-    def collect = 4.times { GC.start && 1_000.times { |i| i } }
-    SIZES = { 5 => 128, 6 => 320, 7 => 56, 8 => 72 }
-    def site(line) = Memintro["-e:#{line}"]
-    # How many there are: at their own lines, and at `(gc)`.
-    def contents = SIZES.map { |line, size| site(line).each_block.count { |bytes, *| bytes == size } }
-    def left = Memintro["(gc)"].each_block.count { |bytes, *| SIZES.value?(bytes) }
-    def growth = SIZES.keys.map { |line| site(line).growth }
-    def differ?(site) = site.live_blocks != site.allocations - site.frees || site.live_bytes != site.total_bytes - site.freed_bytes
-    def exact? = Memintro.top(10_000).none? { |site| differ?(site) || site.live_bytes.negative? }
-    # The first one shows how many variables the others need. What is there before the start is moved before it.
-    USER.new
-    collect
-  RUBY
+  MOVED_LEAK = Subprocess.read_program("transient_heap/moved_leak.rb")
   MOVED_SIZES = [128, 320, 56, 72].freeze
   # Of objects that memintro makes for readings, which are not tracked.
   MOVED_LEFT = 200

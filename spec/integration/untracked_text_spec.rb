@@ -7,35 +7,7 @@ require "tmpdir"
 RSpec.describe "What inspect and to_s allocate" do
   # Prints the bytes and calls that the current thread asked malloc for while each of them was shown, many times over.
   def shown
-    run_ruby(code: <<~'RUBY').must_succeed.json
-      require "json"
-      require "memintro/sampler"
-      require "memintro/trend"
-      Memintro.start
-      kept = Array.new(2_000) { |i| eval("'x' * (1_000 + i)", nil, "a/long/path/to/file#{i}.rb", i + 1) }
-      before = Memintro.snapshot
-      snapshots = [before, *Array.new(3) { kept << ("y" * 100_000); Memintro.snapshot }]
-      figures = { top: Memintro.top, site: Memintro.top(1).first, totals: Memintro.totals,
-                  thread_totals: Memintro.thread_totals, snapshot: snapshots.last, diff: snapshots.last - before,
-                  change: (snapshots.last - before).memory.first, trend: Memintro::Trend.new(snapshots),
-                  histogram: Memintro.histogram, iseqs: Memintro.iseqs, top_iseqs: Memintro.top_iseqs(20),
-                  iseq: Memintro.each_iseq.first, internals: Memintro.internals, occupancy: Memintro.occupancy,
-                  process: Memintro::ProcessMemory.new(Process.pid), sample: Memintro::RSSSampler.new.take,
-                  gc_delta: Memintro.gc_delta { nil }, doctor: Memintro.doctor, configuration: Memintro.configuration }
-      # Ruby's own caches at each line that shows them.
-      show = ->(figure) { 30.times { figure.inspect && figure.to_s } }
-      figures.each_value(&show)
-      GC.start
-      GC.disable
-      bytes = figures.transform_values do |figure|
-        traffic = Memintro::Native.thread_traffic
-        show[figure]
-        Memintro::Native.thread_traffic.zip(traffic)[1].reduce(:-)
-      end
-      mine = Memintro.top(nil).map(&:name).grep(%r{/(estimates|units|list|call_site|totals|value_object)\.rb:})
-      texts = figures.transform_values { |figure| figure.inspect.bytesize }
-      puts JSON.generate(bytes: bytes, mine: mine, texts: texts)
-    RUBY
+    run_ruby(code: read_program("untracked_text/shown.rb")).must_succeed.json
   end
 
   it "is in no figure" do

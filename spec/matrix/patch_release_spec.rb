@@ -75,25 +75,7 @@ RSpec.describe "A gem built for another patch release" do
   end
 
   it "counts the objects that Ruby counts, by class and by page" do
-    found = patched_answer(<<~'RUBY')
-      class Needle; end
-      $kept = Array.new(20_000) { |i| [i.to_s * (i % 40), Needle.new] }
-      counts = {}
-      2.times { Memintro.histogram(3); Memintro.occupancy; ObjectSpace.count_objects(counts); ObjectSpace.memsize_of_all }
-      Memintro.histogram
-      GC.start
-      GC.disable
-      ObjectSpace.count_objects(counts)
-      memsize = ObjectSpace.memsize_of_all
-      rows = Memintro.histogram
-      objects = counts[:TOTAL] - counts[:FREE] - counts.fetch(:T_ZOMBIE, 0)
-      occupancy = Memintro.occupancy
-      ObjectSpace.count_objects(counts)
-      puts JSON.generate(objects: objects, ours: rows.sum(&:count), needles: rows.find { |row| row.name == "Needle" }.count,
-                         memsize: memsize, bytes: rows.reject(&:internal?).sum(&:bytes),
-                         live: [occupancy.live_slots, counts[:TOTAL] - counts[:FREE]],
-                         pages: [occupancy.pages, GC.stat[:heap_eden_pages]])
-    RUBY
+    found = patched_answer(read_program("patch_release/objects.rb"))
     expect(found[:ours] - found[:objects]).to be_between(0, 20)
     expect(found[:bytes] - found[:memsize]).to be_between(0, 1000)
     expect(found[:needles]).to eq(20_000)

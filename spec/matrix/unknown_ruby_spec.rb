@@ -6,27 +6,7 @@ require_relative "../spec_helper"
 # A Ruby that does not have what memintro asks it for, as a future one may not.
 RSpec.describe "A Ruby that lacks a function" do
   # Whatever memintro can do, a word on each: "works", or what was said instead.
-  EVERYTHING = <<~'RUBY'
-    require "json"
-    try = ->(&ask) { ask.call ? "works" : "nothing" rescue "#{$!.class}: #{$!.message}" }
-    Memintro.start
-    $kept = Array.new(100) { "x" * 5000 }
-    figures = Memintro.stop
-    kinds = Memintro.each_call_site.map(&:kind).uniq
-    eval("def odd; end", nil, "/app/odd.rb", 7)
-    odd = -> { Memintro.each_iseq.find { |iseq| iseq.path == "/app/odd.rb" && iseq.lineno == 7 && iseq.label =~ /odd/ } }
-    puts JSON.generate(
-      problems: Memintro.doctor[:problems],
-      counts: try.() { figures.live_bytes > 500_000 && Memintro.each_call_site.first.to_h },
-      lines: try.() { kinds.include?(:ruby) },
-      iseqs: try.() { Memintro.iseqs.count > 500 && Memintro.top_iseqs.first.bytes > 100_000 && Memintro.each_iseq.count > 500 },
-      details: try.() { odd.call },
-      internals: try.() { Memintro.internals.size > 3 },
-      histogram: try.() { Memintro.histogram.size > 50 && Memintro.occupancy.pages > 10 },
-      process: try.() { Memintro.pss > 1_000_000 },
-      ractors: Ractor.new { Memintro.rss > 1_000_000 ? "works" : "nothing" rescue $!.class.name }.
-        then { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take })
-  RUBY
+  EVERYTHING = Subprocess.read_program("unknown_ruby/everything.rb")
   WALKS = %i[iseqs details internals histogram].freeze
   # Names, what goes without them, and the doctor's words for it.
   LACKING = [

@@ -62,6 +62,9 @@ module Subprocess
     streams&.each(&:close!)
   end
 
+  # The text of a program for `code:`, which is a file of spec/fixtures/code, in a folder named after its spec.
+  def read_program(name) = File.read(File.join(ROOT, "spec/fixtures/code", name))
+
   # Runs Ruby with this checkout's lib. program: a file of spec/fixtures/scripts, or `code:` given as text.
   def run_ruby(script = nil, *args, code: nil, requires: ["memintro"], flags: [], way: :live, **options)
     command = [RbConfig.ruby, "-I#{LIB}", *flags, *requires.map { |name| "-r#{name}" }]
