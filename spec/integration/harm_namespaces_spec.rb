@@ -5,12 +5,11 @@ require "tmpdir"
 
 # Programs that make namespaces, as supervisors of containers do.
 RSpec.describe "A process that makes its children in another PID namespace" do
-  PROGRAM = Subprocess.read_program("harm_namespaces/program.rb")
-
   it "finds these children as without memintro, which refuses to make a copy there" do
     skip "only root can do that" unless Process.uid.zero?
     found = Dir.mktmpdir do |folder|
-      result = run_ruby(nil, folder, code: PROGRAM, requires: %w[json fiddle memintro])
+      code = read_program("harm_namespaces/program.rb")
+      result = run_ruby(nil, folder, code: code, requires: %w[json fiddle memintro])
       skip "namespaces are refused here" if result.status.exitstatus == 99
       result.must_succeed.json
     end

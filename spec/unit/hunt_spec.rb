@@ -139,6 +139,17 @@ RSpec.describe Memintro::Hunt do
       expect(full.first.ended_at).to be
     end
 
+    it "does not take work that comes in bursts for work that becomes less" do
+      found = (1..10).flat_map do |seed|
+        findings(20, seed: seed) do |server|
+          noise = server.noise(0.25)
+          server.load { |_| 1_000_000 * (1 + noise.call) }
+          leak(server, 1)
+        end
+      end
+      expect(found.map { |one| [one.what, one.slows_down] }).to eq([["Leak", false]] * 10)
+    end
+
     it "finds a leak that begins after ten hours, within fifteen minutes of its beginning" do
       (1..5).each do |seed|
         found = findings(720, seed: seed) { |server| leak(server.healthy, 1, from: 600) }

@@ -29,7 +29,9 @@ module Memintro
       LEAST_WORK = 0.25
       # With so much of the former work, it has not become less.
       SAME_WORK = 0.9
-      private_constant :LEAD, :PART, :LEAST_WORK, :SAME_WORK
+      # Standard errors by which a mean of work may be off.
+      DOUBT = 2
+      private_constant :LEAD, :PART, :LEAST_WORK, :SAME_WORK, :DOUBT
 
       # The readings of one figure: its rates from one to the next, and, with less noise, from one to the next but one.
       class Test
@@ -101,6 +103,7 @@ module Memintro
         @first = reading
         @count = 0
         @works = @suspects.transform_values { [] }
+        @loads = @suspects.transform_values { [] }
         @tests = @suspects.to_h do |key, rise|
           [key, rise.scale.zero? ? Test.new(rise.slope * PART, of(key, reading)) : nil]
         end
@@ -113,8 +116,9 @@ module Memintro
       # @return [nil]
       def add(reading)
         @tests.each do |key, test|
-          work = work(key, reading)
-          @works[key] << work
+          load = load(key, reading)
+          @loads[key] << load
+          @works[key] << (work = load.clamp(LEAST_WORK, 1.0))
           test&.add(of(key, reading), work)
         end
         @count += 1
@@ -157,8 +161,13 @@ module Memintro
       end
 
       # @param key [Array] of a figure that rises
-      # @return [Boolean] whether it has risen as fast as the work lets expect, and no faster
-      def slows?(key) = mean(@works[key]) < SAME_WORK
+      # @return [Boolean] whether less work was done than in the time of the rise, and not by chance
+      def slows?(key)
+        loads = @loads[key]
+        mean = mean(loads)
+        error = loads.size > 1 ? Math.sqrt(loads.sum { |load| (load - mean)**2 } / (loads.size - 1) / loads.size) : 0
+        mean < SAME_WORK && mean + (DOUBT * error) < 1
+      end
 
       # @param key [Array]
       # @param reading [Hunt::Watch::Reading] the last one
@@ -171,13 +180,12 @@ module Memintro
 
       private
 
-      def mean(works) = works.empty? ? 1.0 : works.sum / works.size
+      def mean(parts) = parts.empty? ? 1.0 : parts.sum / parts.size
 
-      def work(key, reading)
+      # @return [Float] as a part of the load in the time of the rise; 1 if it is unknown
+      def load(key, reading)
         rise = @suspects[key]
-        return 1.0 unless rise.load && reading.load
-
-        (reading.load / rise.load).clamp(LEAST_WORK, 1.0)
+        rise.load && reading.load ? reading.load / rise.load : 1.0
       end
 
       def left?(key, rise, reading)
