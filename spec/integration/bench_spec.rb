@@ -81,7 +81,7 @@ RSpec.describe "bin/bench" do
       run_command(bench, "table", "--quick", *arguments, env: env, deadline_seconds: 900)
     end
 
-    it "has figures of each shape, those of records within blocks among them" do
+    it "has figures of each shape, those of in-band records among them" do
       expect(measured(table(*shapes.keys))).to eq(shapes)
     end
 

@@ -3,9 +3,9 @@
 require "spec_helper"
 
 # Programs that use the bytes between the size of a block and the next one, which glibc leaves them.
-RSpec.describe "Records within blocks, in programs that use bytes behind their blocks" do
+RSpec.describe "In-band records, in programs that use bytes behind their blocks" do
   # Whatever SPEC_RECORDS says.
-  let(:inband) { { "MEMINTRO_RECORDS" => "auto" } }
+  let(:in_band) { { "MEMINTRO_RECORDS" => "auto" } }
 
   def of(name, env:, way:) = native(program("in_band.c"), name, way: way, env: env)
 
@@ -13,13 +13,13 @@ RSpec.describe "Records within blocks, in programs that use bytes behind their b
 
   %i[preloaded live].each do |way|
     it "are out of the way where a program asks how much it may use, also of a block resized past the hook (#{way})" do
-      figures = of("resized_in_place", way: way, env: inband)
+      figures = of("resized_in_place", way: way, env: in_band)
       expect(figures).to include(short_of: 0, lost: 0)
       expect(figures[:in_place]).to be > 500
     end
 
     it "harm no program that reads or writes the bytes behind its blocks, as one without a terminator does (#{way})" do
-      figures = of("uses_slack", way: way, env: inband)
+      figures = of("uses_slack", way: way, env: in_band)
       expect(figures).to include(unterminated: 0, unequal: 0, lost: 0, lost_by_moves: 0, missed: 0)
       # Records were written over, so this was no program without any.
       expect(figures[:dropped]).to be_between(1, 200)
@@ -39,7 +39,7 @@ RSpec.describe "Records within blocks, in programs that use bytes behind their b
       puts JSON.generate(wrong: names.reject { |name| name == text }, frees: Memintro.totals.frees)
     RUBY
     library = shared_module("unterminated.c")
-    figures = run_ruby(nil, library, code: program, requires: %w[json fiddle memintro], env: inband).must_succeed.json
+    figures = run_ruby(nil, library, code: program, requires: %w[json fiddle memintro], env: in_band).must_succeed.json
     expect(figures[:wrong]).to eq([])
     expect(figures[:frees]).to be >= 1_000
   end

@@ -73,7 +73,7 @@ RSpec.describe "A live start in Ruby" do
   end
 
   it "counts the live bytes that glibc counts, and what lies between is its rounding" do
-    # A threshold that is given stays where it is; otherwise freeing a mapping raises it. Records within blocks would be
+    # A threshold that is given stays where it is; otherwise freeing a mapping raises it. In-band records would be
     # counted by glibc.
     env = { "MALLOC_MMAP_THRESHOLD_" => (128 << 10).to_s, "MEMINTRO_RECORDS" => "table" }
     figures = live("live_bytes", shared_module("native_work.c"), way: :preloaded, env: env)

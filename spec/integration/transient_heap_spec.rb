@@ -97,7 +97,7 @@ RSpec.describe "young objects that outlive a collection while objects are tracke
   RUBY
 
   {
-    "records within blocks" => {},
+    "in-band records" => {},
     "the table" => { env: { "MEMINTRO_RECORDS" => "table" } },
     "whole stacks" => { env: { "OPTIONS" => '{"stack_depth":8}' } },
     "sites beyond the first 32,768, which some records have no room for" => { before: <<~'RUBY' }

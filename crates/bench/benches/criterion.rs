@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use cases::{CASES, Case};
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, measurement::WallTime};
+use memintro_tracker::in_band::InBand;
 use memintro_tracker::table::Table;
-use memintro_tracker::tails::Tails;
 use shapes::{Bare, Open, Radix, Records, Shape, Tracked};
 use traffic::{Ring, Worker, cpu_ns, settle, trade};
 
@@ -37,9 +37,11 @@ const HUGE: &str = "MEMINTRO_BENCH_HUGE";
 static TABLE: Table = Table::new();
 static LOCKED: Tracked = Tracked { table: &TABLE, shared: true };
 static ALONE: Tracked = Tracked { table: &TABLE, shared: false };
-static TAILS: Tails = Tails::new();
-static RECORDS: Records = Records { tails: &TAILS, rest: Tracked { table: &TABLE, shared: true } };
-static RECORDS_ALONE: Records = Records { tails: &TAILS, rest: Tracked { table: &TABLE, shared: false } };
+static IN_BAND_RECORDS: InBand = InBand::new();
+static RECORDS: Records =
+    Records { in_band: &IN_BAND_RECORDS, rest: Tracked { table: &TABLE, shared: true } };
+static RECORDS_ALONE: Records =
+    Records { in_band: &IN_BAND_RECORDS, rest: Tracked { table: &TABLE, shared: false } };
 
 fn main() {
     match env::var(GROUP) {

@@ -4,13 +4,13 @@ use core::num::NonZeroU32;
 
 use memintro_tracker::births::Birth;
 use memintro_tracker::counters::CounterCache;
+use memintro_tracker::in_band::Found;
 use memintro_tracker::samples::{Drawn, Put, Sample};
 use memintro_tracker::table::{Block, Inserted, Removed};
-use memintro_tracker::tails::Found;
 use memintro_tracker::threads::{ThreadState, bump};
 
 use crate::sampling::{self, SAMPLES};
-use crate::shared::{self, BIRTHS, FOLLOWED, SITES, TABLE, TAILS, THREADS};
+use crate::shared::{self, BIRTHS, FOLLOWED, IN_BAND_RECORDS, SITES, TABLE, THREADS};
 
 /// A block that was taken out of the table while the allocator moves it.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl<'a> Origin<'a> {
 pub(crate) fn born_untracked(origin: Origin<'_>, address: usize, generation: u32) {
     heal(origin, TABLE.remove(address, generation), generation);
     if heal_record(origin, address, generation) {
-        TAILS.doubt(address);
+        IN_BAND_RECORDS.doubt(address);
     }
     heal_sample(origin, address);
     unnote(address);
@@ -110,7 +110,7 @@ pub(crate) fn born(
 /// Inserts a block, where its record belongs.
 #[inline(always)]
 fn insert(origin: Origin<'_>, address: usize, block: Block, now: u32) -> Inserted {
-    if TAILS.is_on() && put_into_block(origin, address, &block, now) {
+    if IN_BAND_RECORDS.is_on() && put_into_block(origin, address, &block, now) {
         return Inserted::New;
     }
     TABLE.insert(address, block, now)
@@ -121,18 +121,18 @@ fn insert(origin: Origin<'_>, address: usize, block: Block, now: u32) -> Inserte
 #[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
 extern "C" fn put_into_block(origin: Origin<'_>, address: usize, block: &Block, now: u32) -> bool {
     let has_healed = heal_record(origin, address, now);
-    if TAILS.is_to_look(now) {
+    if IN_BAND_RECORDS.is_to_look(now) {
         THREADS.make_unusual();
     }
     let has_record = origin.owns
         && origin.writes
-        && TAILS.takes()
-        && TAILS.make_room(address)
+        && IN_BAND_RECORDS.takes()
+        && IN_BAND_RECORDS.make_room(address)
         // SAFETY: the block has just been handed out to this thread.
-        && unsafe { TAILS.put_at_once(address, block) };
+        && unsafe { IN_BAND_RECORDS.put_fast(address, block) };
     if has_healed && !has_record {
         // The earlier record is still there.
-        TAILS.doubt(address);
+        IN_BAND_RECORDS.doubt(address);
     }
     has_record
 }
@@ -141,11 +141,11 @@ extern "C" fn put_into_block(origin: Origin<'_>, address: usize, block: &Block, 
 /// whole.
 #[inline]
 fn heal_record(origin: Origin<'_>, address: usize, now: u32) -> bool {
-    if !TAILS.is_on() {
+    if !IN_BAND_RECORDS.is_on() {
         return false;
     }
     // SAFETY: a block that the running thread has just been handed out, if it owns it.
-    match unsafe { TAILS.take_stale(address, now, origin.owns) } {
+    match unsafe { IN_BAND_RECORDS.take_stale(address, now, origin.owns) } {
         Found::Nothing => false,
         Found::Whole(stale) => {
             heal(origin, Some(stale), now);
@@ -260,9 +260,9 @@ pub(crate) fn take(address: usize, now: u32) -> Old {
 #[inline(always)]
 pub(crate) fn take_block(address: usize, now: u32) -> Option<Removed> {
     FOLLOWED.freed(address as u64);
-    if TAILS.is_on() {
+    if IN_BAND_RECORDS.is_on() {
         // SAFETY: the block is not given back before its end is recorded.
-        match unsafe { TAILS.take(address, now) } {
+        match unsafe { IN_BAND_RECORDS.take(address, now) } {
             Found::Whole(removed) => return Some(removed),
             Found::Damaged => damage_found(),
             Found::Nothing => {}

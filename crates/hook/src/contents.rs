@@ -21,7 +21,7 @@ use crate::figures;
 use crate::object_samples;
 use crate::objects::is_tracking;
 use crate::sampling::SAMPLES;
-use crate::shared::{self, FOLLOWED, LOOKED_AT, OBJECTS, SITES, TABLE, TAILS};
+use crate::shared::{self, FOLLOWED, IN_BAND_RECORDS, LOOKED_AT, OBJECTS, SITES, TABLE};
 use crate::{state, thread};
 
 /// Objects that are looked at in one pause, and what is left of their area: about a millisecond.
@@ -98,15 +98,15 @@ fn give(own: &ThreadState, address: usize, site: u32, now: u32) -> bool {
         count(address, block, site, now);
         put_back(Origin::of(own), &Old::Followed(Removed { site, ..*block }), address, now);
     };
-    if TAILS.is_on() && TAILS.has(address) {
+    if IN_BAND_RECORDS.is_on() && IN_BAND_RECORDS.has(address) {
         // SAFETY: the contents of an object, which its VM leaves alone until the caller lets go of its lock.
-        let Some(block) = (unsafe { TAILS.get(address, now) }) else { return true };
+        let Some(block) = (unsafe { IN_BAND_RECORDS.get(address, now) }) else { return true };
         let again = Block { site, size: block.size, generation: now.wrapping_sub(block.age) };
         let is_meant = block.site == SITE_GC;
         // SAFETY: as above, and its record is whole.
-        if is_meant && unsafe { TAILS.rewrite(address, &again) } {
+        if is_meant && unsafe { IN_BAND_RECORDS.rewrite(address, &again) } {
             count(address, &block, site, now);
-        } else if is_meant && TAILS.forget(address) {
+        } else if is_meant && IN_BAND_RECORDS.forget(address) {
             put_elsewhere(&block);
         }
         return true;

@@ -21,7 +21,7 @@ use crate::clear;
 use crate::in_band;
 use crate::pending::Pending;
 use crate::place;
-use crate::shared::{self, ACTIVE, BIRTHS, EPOCH, FOLLOWED, TAILS, THREADS};
+use crate::shared::{self, ACTIVE, BIRTHS, EPOCH, FOLLOWED, IN_BAND_RECORDS, THREADS};
 
 /// Kinds of events.
 pub(crate) mod kind {
@@ -197,7 +197,7 @@ pub(crate) extern "C" fn free(own: &ThreadState, address: usize, leaving: &Leavi
     if let Some(taken) = leaving.taken.get() {
         return settled(own, taken, None);
     }
-    if TAILS.is_on() && TAILS.has(address) && is_wanted(own) {
+    if IN_BAND_RECORDS.is_on() && IN_BAND_RECORDS.has(address) && is_wanted(own) {
         return free_with_record(own, address, leaving);
     }
     !is_wanted(own) || note(own, &event(own, kind::FREE, address), &[], None)
@@ -210,14 +210,14 @@ extern "C" fn free_with_record(own: &ThreadState, address: usize, leaving: &Leav
         // The epoch is read first, and a clear forgets records first: what was taken before it is not counted after it.
         let (epoch, generation) = (EPOCH.load(Ordering::Acquire), shared::generation());
         // SAFETY: the caller's block.
-        if let Some(removed) = unsafe { TAILS.claim(address, generation) } {
+        if let Some(removed) = unsafe { IN_BAND_RECORDS.claim(address, generation) } {
             FOLLOWED.freed(address as u64);
             let taken =
                 Moving { old: Old::Followed(removed), epoch, generation, birth: None, had_record: true };
             let _ = leaving.taken.set(taken);
             return free(own, address, leaving);
         }
-        if !TAILS.has(address) {
+        if !IN_BAND_RECORDS.has(address) {
             // It has just moved to the table.
             return false;
         }
@@ -234,7 +234,7 @@ extern "C" fn free_with_record(own: &ThreadState, address: usize, leaving: &Leav
     if let Noted::GateIsOpen = noted {
         return false;
     }
-    TAILS.forget(address);
+    IN_BAND_RECORDS.forget(address);
     lost(own);
     true
 }

@@ -11,7 +11,7 @@ use memintro_tracker::threads::{ThreadState, Traffic};
 use crate::lost;
 use crate::object_samples;
 use crate::sampling::{self, SAMPLES};
-use crate::shared::{self, SITES, TAILS, THREADS};
+use crate::shared::{self, IN_BAND_RECORDS, SITES, THREADS};
 use crate::state;
 
 /// What readers call the kind of a site.
@@ -49,7 +49,7 @@ fn sums() -> Figures {
         sum.missed_frees = sum.missed_frees.wrapping_add(part.missed_frees.load(Ordering::Relaxed));
         sum.dropped = sum.dropped.wrapping_add(part.dropped.load(Ordering::Relaxed));
     }
-    sum.dropped = sum.dropped.wrapping_add(TAILS.damaged());
+    sum.dropped = sum.dropped.wrapping_add(IN_BAND_RECORDS.damaged());
     if sampling::has_estimates() {
         let sampled = SAMPLES.totals.figures();
         sum.estimated = 1;

@@ -1,4 +1,4 @@
-//! When blocks have their records within themselves ([`memintro_tracker::tails`]), and what that takes beside malloc and free.
+//! When blocks have their records within themselves ([`memintro_tracker::in_band`]), and what that takes beside malloc and free.
 //!
 //! Only in full mode without a budget, and only if the allocator is glibc's own and says how long a block is where this library
 //! reads it. All functions that hand out blocks are asked for [`EXTRA`] bytes more.
@@ -21,10 +21,10 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use memintro_abi::{Mode, StartOptions};
+use memintro_tracker::in_band::{EXTRA, bytes_of, is_glibcs, is_told};
 use memintro_tracker::mmap::{Errno, is_filtered};
 use memintro_tracker::proc_file::ProcFile;
 use memintro_tracker::table::Removed;
-use memintro_tracker::tails::{self, EXTRA};
 use memintro_tracker::threads::{ThreadState, bump};
 
 use crate::apply::{Origin, died};
@@ -32,7 +32,7 @@ use crate::functions;
 use crate::lost;
 use crate::patch::{code_around, is_all_of_libc, look_up};
 use crate::real::call;
-use crate::shared::{self, ACTIVE, IN_BAND, LEAVING, TABLE, TAILS, THREADS};
+use crate::shared::{self, ACTIVE, IN_BAND, IN_BAND_RECORDS, LEAVING, TABLE, THREADS};
 use crate::{thread, tls};
 
 type Pointer = *mut c_void;
@@ -76,7 +76,7 @@ pub(crate) fn active(mode: Mode) -> u32 {
     if !IS_WANTED.swap(false, Ordering::Relaxed) {
         return mode.0;
     }
-    TAILS.begin(shared::generation());
+    IN_BAND_RECORDS.begin(shared::generation());
     IN_BAND
 }
 
@@ -114,7 +114,7 @@ fn is_possible() -> bool {
             }
             let usable = call!(functions::malloc_usable_size::REAL, fn(Pointer) -> usize)(block);
             // What glibc would say first: under Valgrind, that word is not to be read.
-            let is_told = tails::is_glibcs(asked, usable) && tails::is_told(block.addr(), usable);
+            let is_told = is_glibcs(asked, usable) && is_told(block.addr(), usable);
             call!(functions::free::REAL, fn(Pointer))(block);
             is_told
         }
@@ -137,7 +137,7 @@ const MOST_VISITS_IN_MALLOC: usize = 1 << 10;
 pub(crate) fn leave() {
     let Some(own) = thread::own() else { return };
     let mut goes_on = true;
-    while goes_on && TAILS.is_on() {
+    while goes_on && IN_BAND_RECORDS.is_on() {
         let Some(paused) = THREADS.pause(&own) else { return };
         goes_on = step(&own, true, MOST_VISITS);
         lost::take_out();
@@ -147,9 +147,9 @@ pub(crate) fn leave() {
 
 /// The same at once. Blocks that cannot be read count as dropped. The world is paused.
 pub(crate) fn end() {
-    let Some(own) = thread::kept().filter(|_| TAILS.is_on()) else { return };
+    let Some(own) = thread::kept().filter(|_| IN_BAND_RECORDS.is_on()) else { return };
     if !step(own, true, usize::MAX) {
-        TAILS.give_up();
+        IN_BAND_RECORDS.give_up();
         lost::bar();
         is_the_tables();
     }
@@ -157,8 +157,8 @@ pub(crate) fn end() {
 
 /// No block has a record. The world is paused.
 pub(crate) fn forget() {
-    if TAILS.is_on() {
-        TAILS.end();
+    if IN_BAND_RECORDS.is_on() {
+        IN_BAND_RECORDS.end();
         is_the_tables();
     }
 }
@@ -168,7 +168,7 @@ pub(crate) fn forget() {
 pub(crate) fn is_passed_by() {
     bar();
     leave();
-    if TAILS.is_on() {
+    if IN_BAND_RECORDS.is_on() {
         // This thread cannot pause the world now. Others go on with it.
         THREADS.make_unusual();
     }
@@ -186,16 +186,16 @@ fn is_the_tables() {
 extern "C" fn step(own: &ThreadState, leaves: bool, most: usize) -> bool {
     let now = shared::generation();
     if !begin_to_read() {
-        TAILS.postpone(now);
+        IN_BAND_RECORDS.postpone(now);
         return false;
     }
-    if leaves && TAILS.takes() {
-        TAILS.leave();
+    if leaves && IN_BAND_RECORDS.takes() {
+        IN_BAND_RECORDS.leave();
         ACTIVE.store(LEAVING, Ordering::Relaxed);
     }
-    let is_done = TAILS.step(&TABLE, now, read_word, |block| drop_block(own, &block, now), most);
-    if is_done && TAILS.is_leaving() {
-        TAILS.end();
+    let is_done = IN_BAND_RECORDS.step(&TABLE, now, read_word, |block| drop_block(own, &block, now), most);
+    if is_done && IN_BAND_RECORDS.is_leaving() {
+        IN_BAND_RECORDS.end();
         is_the_tables();
     }
     true
@@ -210,12 +210,12 @@ fn drop_block(own: &ThreadState, block: &Removed, now: u32) {
 /// Whether blocks are to move to the table.
 #[inline]
 pub(crate) fn is_due() -> bool {
-    TAILS.is_on() && (is_to_leave() || TAILS.is_to_look(shared::generation()))
+    IN_BAND_RECORDS.is_on() && (is_to_leave() || IN_BAND_RECORDS.is_to_look(shared::generation()))
 }
 
 fn is_to_leave() -> bool {
-    let is_over = IS_BARRED.load(Ordering::Relaxed) || TAILS.escapes() >= MOST_ESCAPES;
-    TAILS.is_leaving() || is_over && !IS_UNREADABLE.load(Ordering::Relaxed)
+    let is_over = IS_BARRED.load(Ordering::Relaxed) || IN_BAND_RECORDS.escapes() >= MOST_ESCAPES;
+    IN_BAND_RECORDS.is_leaving() || is_over && !IS_UNREADABLE.load(Ordering::Relaxed)
 }
 
 /// Moves some of them, if no other thread is recording now. Called inside malloc, so it does not wait.
@@ -227,7 +227,7 @@ pub(crate) extern "C" fn go_on(own: &ThreadState) {
     }
     let Some(paused) = THREADS.pause_for(own, 0) else { return };
     if is_due() {
-        if TAILS.escapes() >= MOST_ESCAPES {
+        if IN_BAND_RECORDS.escapes() >= MOST_ESCAPES {
             bar();
         }
         step(own, is_to_leave(), MOST_VISITS_IN_MALLOC);
@@ -251,7 +251,7 @@ pub(crate) fn holds_enough() -> bool {
 /// Its owner has given it up.
 pub(crate) unsafe fn hold(address: usize, sign: i64) {
     // SAFETY: the caller's.
-    let bytes = unsafe { tails::bytes_of(address) };
+    let bytes = unsafe { bytes_of(address) };
     HELD.fetch_add(bytes.cast_signed().wrapping_mul(sign), Ordering::Relaxed);
 }
 
@@ -275,7 +275,7 @@ pub(crate) fn each_given_up(visit: &mut dyn FnMut(usize, u64)) {
     while next != 0 {
         // SAFETY: a block that its owner has given up, and that begins with the address of the one before.
         unsafe {
-            visit(next, tails::bytes_of(next));
+            visit(next, bytes_of(next));
             next = *ptr::with_exposed_provenance::<usize>(next);
         }
     }
@@ -379,12 +379,12 @@ fn copy_by_file(from: usize, to: *mut c_void, len: usize) -> bool {
 
 /// Visits all blocks with a record. The world is paused. `false`: they cannot be read.
 pub(crate) fn for_each(now: u32, visit: &mut dyn FnMut(usize, Removed)) -> bool {
-    if TAILS.is_on() {
+    if IN_BAND_RECORDS.is_on() {
         if !begin_to_read() {
             return false;
         }
-        TAILS.for_each(true, now, read_word, visit);
-        TAILS.tidy();
+        IN_BAND_RECORDS.for_each(true, now, read_word, visit);
+        IN_BAND_RECORDS.tidy();
     }
     true
 }

@@ -10,8 +10,8 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
 use memintro_abi::SITE_BOOT;
+use memintro_tracker::in_band::{EXTRA, with_extra};
 use memintro_tracker::table::{Block, Removed};
-use memintro_tracker::tails::{EXTRA, with_extra};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
 use crate::apply::Origin;
@@ -23,7 +23,7 @@ use crate::nested::as_one_unless_libc;
 use crate::real::call;
 use crate::record::{allocated, forget, give_back, record_at, site};
 use crate::sampling::SAMPLES;
-use crate::shared::{self, ACTIVE, BIRTHS, FOLLOWED, TABLE, TAILS, THREADS};
+use crate::shared::{self, ACTIVE, BIRTHS, FOLLOWED, IN_BAND_RECORDS, TABLE, THREADS};
 use crate::stacks;
 use crate::thread;
 
@@ -79,7 +79,7 @@ extern "C" fn record<const IN_BAND: bool>(block: Pointer, size: usize) -> Pointe
     // SAFETY: each is ended with.
     unsafe {
         let Some(own) = thread::at_hand() else { return unusual(block, size) };
-        if IN_BAND && block.is_null() || !own.is_plain() || !THREADS.enter_at_once(own) {
+        if IN_BAND && block.is_null() || !own.is_plain() || !THREADS.enter_fast(own) {
             return unusual(block, size);
         }
         if IN_BAND && ACTIVE.load(Ordering::Relaxed) != shared::IN_BAND {
@@ -96,7 +96,7 @@ extern "C" fn record<const IN_BAND: bool>(block: Pointer, size: usize) -> Pointe
             None if line::reads_stacks() => return record_stack::<IN_BAND>(block, size, own),
             None => return somewhere(block, size, own),
         };
-        record_at_once::<IN_BAND>(block, size, own, site, generation)
+        record_fast::<IN_BAND>(block, size, own, site, generation)
     }
 }
 
@@ -110,7 +110,7 @@ unsafe extern "C" fn record_stack<const IN_BAND: bool>(
     // SAFETY: each is ended with.
     unsafe {
         let Some((site, generation)) = stacks::at_hand(own) else { return somewhere(block, size, own) };
-        record_at_once::<IN_BAND>(block, size, own, site, generation)
+        record_fast::<IN_BAND>(block, size, own, site, generation)
     }
 }
 
@@ -119,7 +119,7 @@ unsafe extern "C" fn record_stack<const IN_BAND: bool>(
 /// # Safety
 /// The caller ends with it.
 #[inline(always)]
-unsafe fn record_at_once<const IN_BAND: bool>(
+unsafe fn record_fast<const IN_BAND: bool>(
     block: Pointer,
     size: usize,
     own: &ThreadState,
@@ -136,9 +136,9 @@ unsafe fn record_at_once<const IN_BAND: bool>(
             return known(block, size, own, site, generation);
         }
         let is_in = if IN_BAND {
-            TAILS.put_at_once(block as usize, &born)
+            IN_BAND_RECORDS.put_fast(block as usize, &born)
         } else {
-            TABLE.insert_at_once(block as usize, &born, generation)
+            TABLE.insert_fast(block as usize, &born, generation)
         };
         if !is_in {
             return known(block, size, own, site, generation);
@@ -203,7 +203,7 @@ extern "C" fn record_known(
         match own.counters.at_hand(site, 0, generation) {
             Some(counters)
                 if !counters.is_due()
-                    && !TAILS.is_on()
+                    && !IN_BAND_RECORDS.is_on()
                     && TABLE.insert_in_order(block as usize, &born, generation) =>
             {
                 counters.allocated(born.size);
@@ -243,7 +243,7 @@ pub(crate) unsafe extern "C" fn free<const IN_BAND: bool>(block: Pointer) {
     // SAFETY: the caller's own argument, in each case.
     unsafe {
         let Some(own) = thread::at_hand() else { return give_back(block) };
-        if !THREADS.enter_at_once(own) {
+        if !THREADS.enter_fast(own) {
             return give_back(block);
         }
         if FOLLOWED.may_follow(address as u64) {
@@ -252,9 +252,11 @@ pub(crate) unsafe extern "C" fn free<const IN_BAND: bool>(block: Pointer) {
         let Some(now) = shared::known_generation() else { return free_slowly(block, own) };
         let at_hand = |removed: &Removed| own.counters.at_hand(removed.site, removed.age, now);
         let taken = if IN_BAND {
-            TAILS.take_at_once(address, now, at_hand).map(|(removed, counters)| (removed, counters, false))
+            IN_BAND_RECORDS
+                .take_fast(address, now, at_hand)
+                .map(|(removed, counters)| (removed, counters, false))
         } else {
-            TABLE.remove_at_once(address, now, at_hand)
+            TABLE.remove_fast(address, now, at_hand)
         };
         let Some((removed, counters, is_untidy)) = taken else { return free_slowly(block, own) };
         counters.freed(removed.size, removed.age);

@@ -17,7 +17,7 @@ use crate::patch;
 use crate::real::call;
 use crate::record::{allocated, freeing, moved_to_table, sampled};
 use crate::sampling::{self, Debt};
-use crate::shared::TAILS;
+use crate::shared::IN_BAND_RECORDS;
 
 type Pointer = *mut c_void;
 
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn malloc_usable_size(
     let _ = (b, c, d);
     // SAFETY: the caller's block, in both cases.
     unsafe {
-        match TAILS.usable(block as usize) {
+        match IN_BAND_RECORDS.usable(block as usize) {
             Some(bytes) if in_band::is_of_ruby(caller) || !moved_to_table(block) => bytes,
             _ => call!(functions::malloc_usable_size::REAL, fn(Pointer) -> usize)(block),
         }
@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize
 /// Records that a block is about to be freed, if it is followed.
 #[inline(always)]
 fn release(block: Pointer) {
-    if TAILS.is_on() && TAILS.has(block as usize) {
+    if IN_BAND_RECORDS.is_on() && IN_BAND_RECORDS.has(block as usize) {
         // It ends with free, which does that.
     } else if !sampling::is_on() {
         prefetch(block);

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use memintro_tracker::mmap;
 use memintro_tracker::threads::ThreadState;
 
-use crate::shared::{self, SITES, TABLE, TAILS, THREADS};
+use crate::shared::{self, IN_BAND_RECORDS, SITES, TABLE, THREADS};
 
 /// How many damaged records there were when it was done last.
 static DONE: AtomicU64 = AtomicU64::new(0);
@@ -44,9 +44,10 @@ pub(crate) fn forget() {
 /// Takes lost blocks out of the sums, if there are any. Takes as long as a visit of all blocks. The world is paused; not inside
 /// malloc.
 pub(crate) fn take_out() {
-    let damaged = TAILS.damaged();
-    let is_to_do =
-        damaged != DONE.load(Ordering::Relaxed) && !TAILS.is_on() && !IS_BARRED.load(Ordering::Relaxed);
+    let damaged = IN_BAND_RECORDS.damaged();
+    let is_to_do = damaged != DONE.load(Ordering::Relaxed)
+        && !IN_BAND_RECORDS.is_on()
+        && !IS_BARRED.load(Ordering::Relaxed);
     if is_to_do && with_room(SITES.count() as usize, take_out_rest) {
         DONE.store(damaged, Ordering::Relaxed);
     }

@@ -86,7 +86,7 @@ unsafe fn is_recorded(own: &ThreadState, argument: *mut c_void) -> bool {
     let object = unsafe { argument.byte_add(at).cast::<usize>().read() };
     // SAFETY: the object of an event is in its slot, so its page has a structure.
     let bytes = unsafe { slot_bytes(words, object) };
-    if !OBJECTS.insert_at_once(object, bytes, cell) {
+    if !OBJECTS.insert_fast(object, bytes, cell) {
         return false;
     }
     counters.allocated(bytes as u64);

@@ -14,7 +14,7 @@ use memintro_tracker::table::Removed;
 
 use crate::figures;
 use crate::sampling::SAMPLES;
-use crate::shared::{self, SITES, TABLE, TAILS};
+use crate::shared::{self, IN_BAND_RECORDS, SITES, TABLE};
 
 /// The other process' counterpart of a static.
 ///
@@ -30,12 +30,12 @@ pub(crate) unsafe extern "C" fn visit(other: *const OtherProcess, state: *mut Ot
     // SAFETY: the caller's own records, and the memory that it has mapped.
     let (other, state) = unsafe { (&*other, &mut *state) };
     // SAFETY: as above.
-    let (table, samples, sites, tails) = unsafe {
+    let (table, samples, sites, in_band) = unsafe {
         (
             moved(&TABLE, other.moved),
             moved(&SAMPLES, other.moved),
             moved(&SITES, other.moved),
-            moved(&TAILS, other.moved),
+            moved(&IN_BAND_RECORDS, other.moved),
         )
     };
     // SAFETY: as above.
@@ -62,13 +62,13 @@ pub(crate) unsafe extern "C" fn visit(other: *const OtherProcess, state: *mut Ot
     let now = state.generation;
     let mut each = |address: usize, block: Removed| add(address, block.size, block.site, block.age);
     table.for_each(now, &mut each);
-    if tails.is_on() {
+    if in_band.is_on() {
         let read = |address: usize| {
             let mut word = 0;
             // SAFETY: the caller's own callback and context.
             unsafe { (other.word)(other.context, address, &raw mut word) }.then_some(word as u64)
         };
-        tails.for_each(false, now, read, &mut each);
+        in_band.for_each(false, now, read, &mut each);
     }
     samples.for_each(&mut |address, block| add(address, block.size, block.site, block.age(now)));
     for id in 0..sites.count() {

@@ -13,8 +13,8 @@ use core::sync::atomic::Ordering;
 
 use memintro_abi::{Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER, VmSource};
 use memintro_tracker::chance;
+use memintro_tracker::in_band::EXTRA;
 use memintro_tracker::lock::given_up;
-use memintro_tracker::tails::EXTRA;
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
 use crate::apply::{
@@ -32,7 +32,7 @@ use crate::patch;
 use crate::place;
 use crate::real::call;
 use crate::sampling;
-use crate::shared::{self, ACTIVE, BIRTHS, EPOCH, SITES, STACK_DEPTH, TABLE, TAILS, THREADS};
+use crate::shared::{self, ACTIVE, BIRTHS, EPOCH, IN_BAND_RECORDS, SITES, STACK_DEPTH, TABLE, THREADS};
 use crate::stacks;
 use crate::thread::{self, Own};
 
@@ -248,7 +248,7 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     let address = block as usize;
     let has_record = Cell::new(false);
     let write_down = || {
-        has_record.set(TAILS.is_on() && TAILS.has(address) && defer::is_wanted(&own));
+        has_record.set(IN_BAND_RECORDS.is_on() && IN_BAND_RECORDS.has(address) && defer::is_wanted(&own));
         has_record.get() || defer::free(&own, address, &defer::Leaving::default())
     };
     let Some(busy) = enter(&own, write_down) else {
@@ -261,7 +261,7 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
         moving.generation = shared::generation();
-        let has_record = TAILS.is_on() && TAILS.has(address);
+        let has_record = IN_BAND_RECORDS.is_on() && IN_BAND_RECORDS.has(address);
         moving.old = take(address, moving.generation);
         moving.had_record = has_record && matches!(moving.old, Old::Followed(_));
         if let Old::Followed(removed) = &moving.old {
@@ -281,7 +281,7 @@ pub(crate) extern "C" fn moved_to_table(block: *mut c_void) -> bool {
     let Some(busy) = THREADS.enter(&own) else { return false };
     let (address, now) = (block as usize, shared::generation());
     // SAFETY: the caller's own block.
-    if let Some(removed) = unsafe { TAILS.claim(address, now) } {
+    if let Some(removed) = unsafe { IN_BAND_RECORDS.claim(address, now) } {
         put_back(Origin::of(&own), &Old::Followed(removed), address, now);
     }
     drop(busy);

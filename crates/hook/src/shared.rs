@@ -8,16 +8,16 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 use memintro_abi::{Mode, VmSource, VmWords};
 use memintro_tracker::births::Births;
 use memintro_tracker::captures::Followed;
+use memintro_tracker::in_band::InBand;
 use memintro_tracker::objects::Objects;
 use memintro_tracker::sites::Sites;
 use memintro_tracker::table::Table;
-use memintro_tracker::tails::Tails;
 use memintro_tracker::threads::Threads;
 
 /// Live blocks.
 pub(crate) static TABLE: Table = Table::new();
 /// Those of them that have their records within themselves.
-pub(crate) static TAILS: Tails = Tails::new();
+pub(crate) static IN_BAND_RECORDS: InBand = InBand::new();
 /// Live objects of the VM, by slot.
 pub(crate) static OBJECTS: Objects = Objects::new();
 /// Call sites.

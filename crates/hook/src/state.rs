@@ -23,8 +23,8 @@ use crate::lost;
 use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
 use crate::shared::{
-    self, ACTIVE, BIRTHS, BOOTING, EPOCH, LOOKED_AT, OBJECTS, PRELOADED, SITES, STACK_DEPTH, TABLE, TAILS,
-    THREADS, TRACKS_OBJECTS, generation, is_lost, mode,
+    self, ACTIVE, BIRTHS, BOOTING, EPOCH, IN_BAND_RECORDS, LOOKED_AT, OBJECTS, PRELOADED, SITES, STACK_DEPTH,
+    TABLE, THREADS, TRACKS_OBJECTS, generation, is_lost, mode,
 };
 use crate::thread;
 
@@ -198,7 +198,7 @@ pub(crate) fn deactivate() {
 /// Forgets all figures and blocks. The world is paused.
 fn empty() -> bool {
     // First: see `defer::free_with_record`.
-    TAILS.forget_all();
+    IN_BAND_RECORDS.forget_all();
     lost::forget();
     LOOKED_AT.store(0, Ordering::Relaxed);
     EPOCH.fetch_add(1, Ordering::Release);
@@ -293,7 +293,7 @@ pub(crate) fn reset_counters() {
         state.counters.discard();
     }
     THREADS.reset_traffic();
-    TAILS.forget_damaged();
+    IN_BAND_RECORDS.forget_damaged();
     lost::forget();
     LOOKED_AT.store(0, Ordering::Relaxed);
     // They no longer tell how much is live.
@@ -308,7 +308,7 @@ pub(crate) fn tracker_bytes() -> u64 {
     let unused = SITES.unused_bytes(TRACKS_OBJECTS.load(Ordering::Relaxed));
     (mmap::mapped_bytes().saturating_sub(unused)
         + TABLE.resident_bytes()
-        + TAILS.resident_bytes()
+        + IN_BAND_RECORDS.resident_bytes()
         + OBJECTS.resident_bytes()
         + SAMPLES.filter.resident_bytes()
         + OBJECT_SAMPLES.filter.resident_bytes()) as u64

@@ -5,7 +5,7 @@
 //! formats nothing and has no path that panics.
 //!
 //! - [`table`]: address → block
-//! - [`tails`]: the same, in the last bytes of the block itself, where the allocator allows that
+//! - [`in_band`]: the same, in the last bytes of the block itself, where the allocator allows that
 //! - [`objects`]: slot of a VM's object → its call site and birth
 //! - [`sites`]: call site → number, and its name
 //! - [`births`]: what was born during a measurement
@@ -25,6 +25,7 @@ pub mod counters;
 pub mod deferred;
 pub mod estimate;
 pub mod filter;
+pub mod in_band;
 mod key_map;
 pub mod lock;
 pub mod mmap;
@@ -38,5 +39,4 @@ pub mod sites;
 mod space;
 pub mod stack;
 pub mod table;
-pub mod tails;
 pub mod threads;

@@ -158,12 +158,12 @@ impl Objects {
     /// `false`: nothing was done, and [`Objects::insert`] has to be called. The object is a [`cell`].
     #[inline(always)]
     #[must_use]
-    pub fn insert_at_once(&self, slot: usize, bytes: usize, cell: u64) -> bool {
+    pub fn insert_fast(&self, slot: usize, bytes: usize, cell: u64) -> bool {
         let Some(area) = self.area(slot) else { return false };
         if area.slot_bytes.load(Ordering::Relaxed) as usize != bytes {
             return false;
         }
-        area.put_at_once(slot & (AREA_BYTES - 1), cell)
+        area.put_fast(slot & (AREA_BYTES - 1), cell)
     }
 
     /// Removes an object.

@@ -20,11 +20,11 @@
 mod ages;
 mod arena;
 mod array;
-mod at_once;
 mod bucket;
 mod budget;
 mod cell;
 mod dense;
+mod fast;
 mod growth;
 mod hash;
 mod operations;

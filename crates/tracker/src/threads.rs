@@ -22,7 +22,7 @@
 //! Rules for neighbours: never block, allocate or call foreign code that may do so while busy; never pause while
 //! busy. States are never unmapped: the state of a thread that has ended is reused for the next thread.
 
-mod at_once;
+mod fast;
 mod forks;
 mod note;
 mod owners;
@@ -455,7 +455,7 @@ pub struct Busy<'a> {
 }
 
 impl<'a> Busy<'a> {
-    /// Takes over from a caller that has become busy ([`Threads::enter_at_once`]) and ends with the calling function.
+    /// Takes over from a caller that has become busy ([`Threads::enter_fast`]) and ends with the calling function.
     #[inline(always)]
     #[must_use]
     pub fn taken_over(state: &'a ThreadState) -> Self {

@@ -167,7 +167,7 @@ fn blocks_survive_while_pages_open_and_close() {
                     let place = (random >> 20) as usize % live.len();
                     let address = 0x7F00_0000_0000 + place / 3 * 8192 + (place % 3 * 4 + thread) * 16;
                     if live[place] != 0 {
-                        let removed = match table.remove_at_once(address, 0, |_| Some(())) {
+                        let removed = match table.remove_fast(address, 0, |_| Some(())) {
                             Some((removed, (), is_untidy)) => {
                                 if is_untidy {
                                     table.tidy(address);
@@ -185,7 +185,7 @@ fn blocks_survive_while_pages_open_and_close() {
                     } else if random.is_multiple_of(3) {
                         let size = if random.is_multiple_of(64) { 100_000 } else { turn % 5000 + 1 };
                         let block = Block { site: thread as u32, size, generation: 0 };
-                        if !table.insert_at_once(address, &block, 0)
+                        if !table.insert_fast(address, &block, 0)
                             && !table.insert_in_order(address, &block, 0)
                         {
                             let given_up = memintro_tracker::lock::given_up;

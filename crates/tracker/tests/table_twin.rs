@@ -99,15 +99,14 @@ fn compare(table: &Table, twin: &Twin, now: u32) -> Result<(), TestCaseError> {
 
 /// Inserts and removes as the hook does: at once where that is possible.
 fn insert(table: &Table, address: usize, block: Block, now: u32) -> Inserted {
-    if table.insert_at_once(address, &block, now) || table.insert_in_order(address, &block, now) {
+    if table.insert_fast(address, &block, now) || table.insert_in_order(address, &block, now) {
         return Inserted::New;
     }
     table.insert(address, block, now)
 }
 
 fn remove(table: &Table, address: usize, now: u32) -> Option<Removed> {
-    let Some((removed, site, is_untidy)) = table.remove_at_once(address, now, |block| Some(block.site))
-    else {
+    let Some((removed, site, is_untidy)) = table.remove_fast(address, now, |block| Some(block.site)) else {
         return table.remove(address, now);
     };
     assert_eq!(site, removed.site);
@@ -148,7 +147,7 @@ proptest! {
                 }
                 Step::Get { place } => {
                     let address = address(place, spacing);
-                    prop_assert!(table.remove_at_once(address, now, |_| None::<()>).is_none());
+                    prop_assert!(table.remove_fast(address, now, |_| None::<()>).is_none());
                     prop_assert_eq!(table.get(address, now), twin.get(address, now));
                 }
                 Step::Fill { start, count } => {
@@ -229,7 +228,7 @@ fn inserts_most_blocks_at_once() {
             continue;
         }
         all += 1;
-        if table.insert_at_once(address, &block, 0) {
+        if table.insert_fast(address, &block, 0) {
             at_once += 1;
         } else if table.insert_in_order(address, &block, 0) {
             in_order += 1;

@@ -4,7 +4,7 @@
 //! emptied, the live blocks are inserted, and then come the calls of malloc and free. Seventy of a hundred frees hit
 //! one of the last 512 blocks of the thread, thirty any of its blocks. Times are CPU time of the threads, medians of
 //! the rounds. A block is freed as a hook does it: fetch the block's header, remove the block from the table, free
-//! it. Records within blocks need 8 bytes more of the allocator: before their rounds, and after them, all blocks are
+//! it. In-band records need 8 bytes more of the allocator: before their rounds, and after them, all blocks are
 //! replaced. After the last round each shape must have all live blocks, with their sizes.
 //!
 //! `cargo bench -p memintro-bench --bench table [-- [--quick] CASE…]`. `list` lists the cases, `all` adds those of 50
@@ -25,13 +25,13 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use cases::{CASES, Case};
+use memintro_tracker::in_band::InBand;
 use memintro_tracker::table::Table;
-use memintro_tracker::tails::Tails;
 use rounds::{Figures, SHAPES, Shapes, Spec};
 use shapes::{Open, Radix, Records, Tracked};
 
 static TABLE: Table = Table::new();
-static TAILS: Tails = Tails::new();
+static IN_BAND_RECORDS: InBand = InBand::new();
 
 /// Names the library of another allocator.
 const ALLOCATOR: &str = "MEMINTRO_BENCH_ALLOCATOR";
@@ -44,7 +44,7 @@ const NAMES: [(&str, &str); SHAPES] = [
     ("alone", "the same with plain stores, as for a single thread"),
     (
         "records",
-        "the product's records within blocks, for several threads; blocks of more than 32 KiB are in its table",
+        "the product's in-band records, for several threads; blocks of more than 32 KiB are in its table",
     ),
     ("records-alone", "the same with plain stores, as for a single thread"),
 ];
@@ -132,7 +132,7 @@ fn run(name: &str, is_quick: bool) {
     let threads = case.threads;
     let spec = Spec { blocks: blocks / threads, sizes: case.sizes, threads, pairs: pairs / threads, rounds };
     let table = |shared| Tracked { table: &TABLE, shared };
-    let records = |shared| Records { tails: &TAILS, rest: table(shared) };
+    let records = |shared| Records { in_band: &IN_BAND_RECORDS, rest: table(shared) };
     let shapes = Shapes {
         radix: Radix::new(),
         open: Open::new(),

@@ -4,9 +4,9 @@ use std::hint::black_box;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memintro_tracker::in_band::{self, InBand};
 use memintro_tracker::lock::SpinLock;
 use memintro_tracker::table::{Block, Inserted, Removed, Table};
-use memintro_tracker::tails::{self, Tails};
 
 /// The operations that a malloc hook needs of a table.
 pub(crate) trait Shape: Sync {
@@ -198,15 +198,14 @@ impl Shape for Tracked {
     #[inline]
     fn insert(&self, address: usize, site: u32, size: u64) {
         let block = block(site, size);
-        let inserted = self.table.insert_at_once(address, &block, GENERATION)
+        let inserted = self.table.insert_fast(address, &block, GENERATION)
             || self.table.insert(address, block, GENERATION) == Inserted::New;
         black_box(inserted);
     }
 
     #[inline]
     fn remove(&self, address: usize) -> Option<u64> {
-        let Some((removed, (), is_untidy)) = self.table.remove_at_once(address, GENERATION, |_| Some(()))
-        else {
+        let Some((removed, (), is_untidy)) = self.table.remove_fast(address, GENERATION, |_| Some(())) else {
             return self.table.remove(address, GENERATION).map(learn);
         };
         let size = learn(removed);
@@ -217,14 +216,14 @@ impl Shape for Tracked {
     }
 }
 
-/// The product's records within blocks, for many threads or for a single one. Blocks that cannot have one are in the table.
+/// The product's in-band records, for many threads or for a single one. Blocks that cannot have one are in the table.
 /// Only for glibc's allocator.
 pub(crate) struct Records {
-    pub(crate) tails: &'static Tails,
+    pub(crate) in_band: &'static InBand,
     pub(crate) rest: Tracked,
 }
 
-/// Usable bytes of the greatest block with a record.
+/// Usable bytes of the greatest block with an in-band record.
 const MOST_BYTES: usize = 32 << 10;
 
 impl Records {
@@ -233,7 +232,7 @@ impl Records {
     #[inline(never)]
     fn insert_slowly(&self, address: usize, block: Block) {
         // SAFETY: no other thread knows of the block yet.
-        let is_in = self.tails.make_room(address) && unsafe { self.tails.put_at_once(address, &block) };
+        let is_in = self.in_band.make_room(address) && unsafe { self.in_band.put_fast(address, &block) };
         if !is_in {
             black_box(self.rest.table.insert(address, block, GENERATION));
         }
@@ -247,11 +246,11 @@ impl Records {
 }
 
 impl Shape for Records {
-    const EXTRA: usize = tails::EXTRA;
+    const EXTRA: usize = in_band::EXTRA;
 
     fn reset(&self, blocks: usize) {
-        self.tails.forget_all();
-        self.tails.begin(0);
+        self.in_band.forget_all();
+        self.in_band.begin(0);
         self.rest.reset(blocks);
     }
 
@@ -259,7 +258,7 @@ impl Shape for Records {
     fn insert(&self, address: usize, site: u32, size: u64) {
         let block = block(site, size);
         // SAFETY: no other thread knows of the block yet, and the allocator was asked for `EXTRA` bytes more.
-        if !unsafe { self.tails.put_at_once(address, &block) } {
+        if !unsafe { self.in_band.put_fast(address, &block) } {
             self.insert_slowly(address, block);
         }
     }
@@ -267,7 +266,7 @@ impl Shape for Records {
     #[inline]
     fn remove(&self, address: usize) -> Option<u64> {
         // SAFETY: the block is about to be given back, by this thread.
-        match unsafe { self.tails.take_at_once(address, GENERATION, |_| Some(())) } {
+        match unsafe { self.in_band.take_fast(address, GENERATION, |_| Some(())) } {
             Some((removed, ())) => Some(learn(removed)),
             None => self.remove_slowly(address),
         }
@@ -276,6 +275,6 @@ impl Shape for Records {
     fn had(&self, address: usize, size: u64) -> bool {
         // SAFETY: the block is live.
         let usable = unsafe { libc::malloc_usable_size(address as *mut libc::c_void) };
-        self.tails.has(address) == (usable <= MOST_BYTES) && self.remove(address) == Some(size)
+        self.in_band.has(address) == (usable <= MOST_BYTES) && self.remove(address) == Some(size)
     }
 }

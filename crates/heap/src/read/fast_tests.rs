@@ -95,7 +95,7 @@ const HEADS: [&str; 9] = [
     r#"  {"address" : "0x8""#,
 ];
 
-const TAILS: [&str; 8] = [
+const IN_BAND_RECORDS: [&str; 8] = [
     r#", "file":"a.rb", "line":1, "method":"new", "generation":2, "memsize":40, "flags":{"wb_protected":true}"#,
     r#", "file":"a.rb", "line":1, "method":"new", "generation":3, "memsize":40, "flags":{"wb_protected":true}"#,
     r#", "file":"b.rb", "line":1, "generation":2, "memsize":80"#,
@@ -110,7 +110,7 @@ fn line() -> impl Strategy<Value = String> {
     let field = (select(&[", ", ",", " , ", "  "][..]), select(&FIELDS[..]));
     let fields = proptest::collection::vec(field, 0..5);
     let ends = ["}", "}", "}", "} ", "},", ""];
-    (select(&HEADS[..]), fields, select(&TAILS[..]), select(ends.to_vec())).prop_map(
+    (select(&HEADS[..]), fields, select(&IN_BAND_RECORDS[..]), select(ends.to_vec())).prop_map(
         |(head, fields, tail, end)| {
             let fields: String = fields.into_iter().flat_map(|(comma, field)| [comma, field]).collect();
             [head, &fields, tail, end].concat()

@@ -137,7 +137,7 @@ impl Area {
 
     /// Puts an object into the slot at this offset, unless there is one, or no slot begins there.
     #[inline(always)]
-    pub(super) fn put_at_once(&self, offset: usize, object: u64) -> bool {
+    pub(super) fn put_fast(&self, offset: usize, object: u64) -> bool {
         // As in `cell`, where the size is known to be right; spelt out, for the compiler makes more of that.
         let reciprocal = u64::from(self.reciprocal.load(Ordering::Relaxed));
         let index = (offset as u64).wrapping_mul(reciprocal) >> 32;

@@ -58,7 +58,7 @@ impl Table {
             return Inserted::Full;
         }
         let block = Block { generation: birth(&block, now), ..block };
-        if self.insert_at_once(address, &block, now) {
+        if self.insert_fast(address, &block, now) {
             return Inserted::New;
         }
         self.route_insertion(address, block, now)
@@ -95,7 +95,7 @@ impl Table {
     #[inline(always)]
     pub fn remove(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
-        if let Some((removed, (), is_to_tidy)) = self.remove_at_once(address, now, |_| Some(())) {
+        if let Some((removed, (), is_to_tidy)) = self.remove_fast(address, now, |_| Some(())) {
             if is_to_tidy {
                 self.tidy(address);
             }

@@ -129,7 +129,7 @@ impl HeapPage {
 
     /// As [`HeapPage::hold`], but `None` unless it is open and no other thread holds it.
     #[inline(always)]
-    pub(super) fn hold_at_once(&self, shared: bool) -> Option<Word> {
+    pub(super) fn hold_fast(&self, shared: bool) -> Option<Word> {
         let word = self.peek()?;
         if shared {
             // Acquire: makes visible what the last holder wrote.

@@ -125,7 +125,7 @@ impl Table {
     }
 
     /// Makes the array of the heap page that waits longest shorter, or closes that heap page, because the one at
-    /// `address` waits now: [`Table::remove_at_once`] has said that it should.
+    /// `address` waits now: [`Table::remove_fast`] has said that it should.
     #[cold]
     #[inline(never)]
     pub fn tidy(&self, address: usize) {

@@ -1,4 +1,4 @@
-//! Records within blocks beside a table of the same blocks, event by event: what one says of a block the other must say, too,
+//! In-band records beside a table of the same blocks, event by event: what one says of a block the other must say, too,
 //! with frees and overruns planted of which neither hears. The blocks are glibc's own.
 
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
@@ -8,14 +8,14 @@ use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use memintro_tracker::in_band::{EXTRA, Found, InBand, is_told, with_extra};
 use memintro_tracker::table::{Block, Inserted, Table};
-use memintro_tracker::tails::{EXTRA, Found, Tails, is_told, with_extra};
 
 const THREADS: u64 = 4;
-/// Beyond the greatest size of a block with a record.
+/// Beyond the greatest size of a block with an in-band record.
 const MOST_BYTES: u64 = 40 << 10;
 
-static TAILS: Tails = Tails::new();
+static IN_BAND_RECORDS: InBand = InBand::new();
 /// Those that cannot have a record.
 static REST: Table = Table::new();
 static TWIN: Table = Table::new();
@@ -78,9 +78,9 @@ fn born(address: usize, size: u64, site: u32) -> Live {
         Inserted::Full => panic!("the twin has no room"),
     };
     // One that lay 16 bytes aside is gone as well. The table notices when its own address comes again.
-    let is_aside = TAILS.has(address ^ 16);
+    let is_aside = IN_BAND_RECORDS.has(address ^ 16);
     // SAFETY: the block is this thread's.
-    let mut found = unsafe { TAILS.take_stale(address, now, true) };
+    let mut found = unsafe { IN_BAND_RECORDS.take_stale(address, now, true) };
     if is_aside {
         assert_eq!(found, Found::Damaged);
         found = Found::Nothing;
@@ -111,11 +111,11 @@ fn born(address: usize, size: u64, site: u32) -> Live {
     if let Some(stale) = stale {
         TWINS_BYTES.fetch_sub(stale.size, Ordering::Relaxed);
     }
-    assert!(TAILS.make_room(address));
+    assert!(IN_BAND_RECORDS.make_room(address));
     // SAFETY: the block is this thread's.
-    if !unsafe { TAILS.put_at_once(address, &block) } {
+    if !unsafe { IN_BAND_RECORDS.put_fast(address, &block) } {
         if let Found::Whole(_) = found {
-            TAILS.doubt(address);
+            IN_BAND_RECORDS.doubt(address);
         }
         assert_eq!(REST.insert(address, block, now), Inserted::New);
     }
@@ -129,7 +129,8 @@ fn died(block: Live) {
     let now = now();
     // The bytes are the owner's up to what it is told.
     // SAFETY: the block is this thread's.
-    let (told, found) = unsafe { (TAILS.usable(block.address), TAILS.take(block.address, now)) };
+    let (told, found) =
+        unsafe { (IN_BAND_RECORDS.usable(block.address), IN_BAND_RECORDS.take(block.address, now)) };
     // One that was resized in secret may be smaller now.
     assert!(block.is_overrun || told.is_none_or(|told| told as u64 >= block.size));
     let known = match found {
@@ -212,7 +213,10 @@ fn run(seed: u64, operations: u64) {
                 // SAFETY: the block is this thread's.
                 unsafe { libc::free(pointer(own.swap_remove(place).address)) };
             }
-            69 if random.below(20) == 0 && !own[place].is_overrun && TAILS.has(own[place].address) => {
+            69 if random.below(20) == 0
+                && !own[place].is_overrun
+                && IN_BAND_RECORDS.has(own[place].address) =>
+            {
                 // A realloc that is not recorded. If the block stays, its record need not be where it was.
                 let block = own.swap_remove(place);
                 // SAFETY: the block is this thread's.
@@ -225,7 +229,10 @@ fn run(seed: u64, operations: u64) {
                     unsafe { libc::free(moved) };
                 }
             }
-            68 if random.below(20) == 0 && !own[place].is_overrun && TAILS.has(own[place].address) => {
+            68 if random.below(20) == 0
+                && !own[place].is_overrun
+                && IN_BAND_RECORDS.has(own[place].address) =>
+            {
                 OVERRUN.fetch_add(1, Ordering::Relaxed);
                 own[place].is_overrun = true;
                 let address = own[place].address;
@@ -264,7 +271,7 @@ fn records_within_blocks_say_what_a_table_says() {
     let operations = std::env::var("MEMINTRO_STORM_OPERATIONS").map_or(400_000, |text| text.parse().unwrap());
     REST.init(1 << 30).unwrap();
     TWIN.init(1 << 30).unwrap();
-    TAILS.begin(0);
+    IN_BAND_RECORDS.begin(0);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             scope.spawn(move || run(thread + 1, operations / THREADS));
@@ -272,7 +279,7 @@ fn records_within_blocks_say_what_a_table_says() {
     });
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     assert!(count(&ESCAPED) > 0 && count(&OVERRUN) > 0 && count(&LOST) > 0 && count(&BELIEVED) > 0);
-    assert_eq!(TAILS.damaged(), count(&LOST));
+    assert_eq!(IN_BAND_RECORDS.damaged(), count(&LOST));
     // To the byte.
     assert_eq!(count(&BYTES), count(&TWINS_BYTES) + count(&LOST_BYTES));
 
@@ -282,7 +289,8 @@ fn records_within_blocks_say_what_a_table_says() {
     let mut twins = HashMap::new();
     TWIN.for_each(now(), &mut |address, block| assert!(twins.insert(address, block).is_none()));
     let mut listed = HashMap::new();
-    TAILS.for_each(true, now(), read, |address, block| assert!(listed.insert(address, block).is_none()));
+    IN_BAND_RECORDS
+        .for_each(true, now(), read, |address, block| assert!(listed.insert(address, block).is_none()));
     REST.for_each(now(), &mut |address, block| assert!(listed.insert(address, block).is_none()));
     for (address, block) in &listed {
         assert_eq!(twins.get(address), Some(block));
@@ -294,89 +302,91 @@ fn records_within_blocks_say_what_a_table_says() {
 
     // Then all of them move to the table, as at a stop, some at a time.
     let expected: HashMap<_, _> = listed.clone();
-    let with_bits = live.keys().chain(twins.keys()).filter(|address| TAILS.has(**address));
+    let with_bits = live.keys().chain(twins.keys()).filter(|address| IN_BAND_RECORDS.has(**address));
     let with_bits = with_bits.collect::<std::collections::HashSet<_>>().len() as u64;
     let mut in_table = 0;
     REST.for_each(now(), &mut |_, _| in_table += 1);
-    let damaged = TAILS.damaged();
-    TAILS.leave();
-    assert!(TAILS.is_on() && !TAILS.takes());
+    let damaged = IN_BAND_RECORDS.damaged();
+    IN_BAND_RECORDS.leave();
+    assert!(IN_BAND_RECORDS.is_on() && !IN_BAND_RECORDS.takes());
     let mut steps = 1;
-    while !TAILS.step(&REST, now(), read, |block| panic!("{block:?}"), 1_000) {
+    while !IN_BAND_RECORDS.step(&REST, now(), read, |block| panic!("{block:?}"), 1_000) {
         steps += 1;
     }
     assert!(steps > 3, "{steps}");
     // Each that was not whole has been counted. (Of those freed in secret whose memory is gone, some have no twin any more.)
     let whole = expected.len() as u64 - in_table;
-    assert!(TAILS.damaged() - damaged >= with_bits - whole, "{with_bits} {whole}");
+    assert!(IN_BAND_RECORDS.damaged() - damaged >= with_bits - whole, "{with_bits} {whole}");
     let mut moved = HashMap::new();
     REST.for_each(now(), &mut |address, block| assert!(moved.insert(address, block).is_none()));
     // This test's own memory may lie by now where a block was freed in secret.
     assert!(moved.iter().all(|(address, block)| expected.get(address) == Some(block)));
     assert!(expected.keys().all(|address| moved.contains_key(address) || !live.contains_key(address)));
-    TAILS.end();
-    assert!(live.keys().all(|address| !TAILS.has(*address)));
+    IN_BAND_RECORDS.end();
+    assert!(live.keys().all(|address| !IN_BAND_RECORDS.has(*address)));
 }
 
 /// Whoever clears the bit has the block: its owner, or who moves it.
 #[test]
 fn a_claimed_block_does_not_move() {
-    static TAILS: Tails = Tails::new();
+    static IN_BAND_RECORDS: InBand = InBand::new();
     static TABLE: Table = Table::new();
     TABLE.init(64 << 20).unwrap();
-    TAILS.begin(0);
+    IN_BAND_RECORDS.begin(0);
     // SAFETY: a block of this test.
     unsafe {
         let address = libc::malloc(100 + EXTRA).expose_provenance();
         let born = Block { site: 3, size: 100, generation: 5 };
-        assert!(TAILS.make_room(address) && TAILS.put_at_once(address, &born));
+        assert!(IN_BAND_RECORDS.make_room(address) && IN_BAND_RECORDS.put_fast(address, &born));
         // The owner comes just after the record was read.
         let claimed = core::cell::Cell::new(None);
         let claim_when_read = |at| {
             let word = read(at);
             if at != address - 8 {
-                claimed.set(TAILS.claim(address, 7));
+                claimed.set(IN_BAND_RECORDS.claim(address, 7));
             }
             word
         };
-        TAILS.leave();
-        assert!(TAILS.step(&TABLE, 7, claim_when_read, |block| panic!("{block:?}"), 1 << 20));
+        IN_BAND_RECORDS.leave();
+        assert!(IN_BAND_RECORDS.step(&TABLE, 7, claim_when_read, |block| panic!("{block:?}"), 1 << 20));
         let block = claimed.get().unwrap();
         assert_eq!((block.age, block.size, block.site), (2, 100, 3));
-        assert!(TABLE.get(address, 7).is_none() && !TAILS.has(address));
-        assert!(TAILS.claim(address, 7).is_none());
-        assert_eq!(TAILS.damaged(), 0);
+        assert!(TABLE.get(address, 7).is_none() && !IN_BAND_RECORDS.has(address));
+        assert!(IN_BAND_RECORDS.claim(address, 7).is_none());
+        assert_eq!(IN_BAND_RECORDS.damaged(), 0);
 
-        assert!(TAILS.put_at_once(address, &born));
-        assert!(TAILS.step(&TABLE, 7, read, |block| panic!("{block:?}"), 1 << 20));
-        assert!(TABLE.get(address, 7).is_some() && TAILS.claim(address, 7).is_none());
+        assert!(IN_BAND_RECORDS.put_fast(address, &born));
+        assert!(IN_BAND_RECORDS.step(&TABLE, 7, read, |block| panic!("{block:?}"), 1 << 20));
+        assert!(TABLE.get(address, 7).is_some() && IN_BAND_RECORDS.claim(address, 7).is_none());
         libc::free(pointer(address));
     }
 }
 
 #[test]
 fn old_blocks_move_in_time() {
-    static TAILS: Tails = Tails::new();
+    static IN_BAND_RECORDS: InBand = InBand::new();
     static TABLE: Table = Table::new();
     TABLE.init(64 << 20).unwrap();
-    TAILS.begin(0);
+    IN_BAND_RECORDS.begin(0);
     // SAFETY: blocks of this test.
     unsafe {
         let [old, young] =
             [libc::malloc(100 + EXTRA), libc::malloc(100 + EXTRA)].map(<*mut c_void>::expose_provenance);
         let put = |address, generation| {
-            assert!(TAILS.make_room(address));
+            assert!(IN_BAND_RECORDS.make_room(address));
             let block = Block { site: 3, size: 100, generation };
-            assert!(TAILS.put_at_once(address, &block));
+            assert!(IN_BAND_RECORDS.put_fast(address, &block));
         };
         put(old, 5);
-        assert!(!TAILS.is_to_look(65_535));
+        assert!(!IN_BAND_RECORDS.is_to_look(65_535));
         put(young, 60_000);
-        assert!(TAILS.is_to_look(65_600));
-        while !TAILS.step(&TABLE, 65_600, read, |block| panic!("{block:?}"), 1) {}
-        assert!(!TAILS.has(old) && TAILS.has(young) && !TAILS.is_to_look(65_700));
+        assert!(IN_BAND_RECORDS.is_to_look(65_600));
+        while !IN_BAND_RECORDS.step(&TABLE, 65_600, read, |block| panic!("{block:?}"), 1) {}
+        assert!(
+            !IN_BAND_RECORDS.has(old) && IN_BAND_RECORDS.has(young) && !IN_BAND_RECORDS.is_to_look(65_700)
+        );
         assert_eq!(TABLE.get(old, 65_600).map(|block| block.age), Some(65_595));
-        let Found::Whole(block) = TAILS.take(young, 65_700) else { panic!() };
+        let Found::Whole(block) = IN_BAND_RECORDS.take(young, 65_700) else { panic!() };
         assert_eq!((block.age, block.size, block.site), (5_700, 100, 3));
         libc::free(pointer(old));
         libc::free(pointer(young));
@@ -385,26 +395,26 @@ fn old_blocks_move_in_time() {
 
 #[test]
 fn a_record_that_is_rewritten_says_what_it_said_but_for_its_site() {
-    static TAILS: Tails = Tails::new();
-    TAILS.begin(0);
+    static IN_BAND_RECORDS: InBand = InBand::new();
+    IN_BAND_RECORDS.begin(0);
     // SAFETY: blocks of this test.
     unsafe {
         // The second has so many bytes to spare that a record has no room for such a site.
         let sizes = [40, 64];
         let [first, second] = sizes.map(|size| libc::malloc(size + EXTRA).expose_provenance());
         let put = |address: usize, size: usize, site| {
-            TAILS.make_room(address)
-                && TAILS.put_at_once(address, &Block { site, size: size as u64, generation: 5 })
+            IN_BAND_RECORDS.make_room(address)
+                && IN_BAND_RECORDS.put_fast(address, &Block { site, size: size as u64, generation: 5 })
         };
         assert!(put(first, 40, 2) && put(second, 40, 2));
-        assert!(TAILS.rewrite(first, &Block { site: 300_000, size: 40, generation: 5 }));
-        assert!(!TAILS.rewrite(second, &Block { site: 0xF_8000, size: 40, generation: 5 }));
+        assert!(IN_BAND_RECORDS.rewrite(first, &Block { site: 300_000, size: 40, generation: 5 }));
+        assert!(!IN_BAND_RECORDS.rewrite(second, &Block { site: 0xF_8000, size: 40, generation: 5 }));
         let known = [first, second]
-            .map(|address| TAILS.get(address, 9).map(|block| (block.site, block.size, block.age)));
+            .map(|address| IN_BAND_RECORDS.get(address, 9).map(|block| (block.site, block.size, block.age)));
         assert_eq!(known, [Some((300_000, 40, 4)), Some((2, 40, 4))]);
-        let Found::Whole(taken) = TAILS.take(first, 9) else { panic!() };
+        let Found::Whole(taken) = IN_BAND_RECORDS.take(first, 9) else { panic!() };
         assert_eq!((taken.site, taken.size, taken.age), (300_000, 40, 4));
-        assert_eq!((TAILS.get(first, 9), TAILS.damaged()), (None, 0));
+        assert_eq!((IN_BAND_RECORDS.get(first, 9), IN_BAND_RECORDS.damaged()), (None, 0));
         libc::free(pointer(first));
         libc::free(pointer(second));
     }
@@ -412,18 +422,21 @@ fn a_record_that_is_rewritten_says_what_it_said_but_for_its_site() {
 
 #[test]
 fn records_that_nobody_may_read_count_as_damaged() {
-    static TAILS: Tails = Tails::new();
-    TAILS.begin(0);
+    static IN_BAND_RECORDS: InBand = InBand::new();
+    IN_BAND_RECORDS.begin(0);
     // SAFETY: blocks of this test.
     unsafe {
         let blocks = [100, 200, 300].map(|size| libc::malloc(size + EXTRA).expose_provenance());
         for (size, address) in [100, 200, 300].into_iter().zip(blocks) {
             let block = Block { site: 3, size, generation: 5 };
-            assert!(TAILS.make_room(address) && TAILS.put_at_once(address, &block));
+            assert!(IN_BAND_RECORDS.make_room(address) && IN_BAND_RECORDS.put_fast(address, &block));
         }
-        assert!(TAILS.take(blocks[0], 5) != Found::Nothing);
-        TAILS.give_up();
-        assert_eq!((TAILS.damaged(), TAILS.is_on(), TAILS.has(blocks[1])), (2, false, false));
+        assert!(IN_BAND_RECORDS.take(blocks[0], 5) != Found::Nothing);
+        IN_BAND_RECORDS.give_up();
+        assert_eq!(
+            (IN_BAND_RECORDS.damaged(), IN_BAND_RECORDS.is_on(), IN_BAND_RECORDS.has(blocks[1])),
+            (2, false, false)
+        );
         for address in blocks {
             libc::free(pointer(address));
         }

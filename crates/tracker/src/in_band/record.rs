@@ -15,7 +15,7 @@ use core::ptr;
 
 use crate::table::{Block, MAX_AGE, Removed, packed};
 
-/// Greatest size of a block with a record. A larger one often ends in a page that its owner never touches.
+/// Greatest size of a block with an in-band record. A larger one often ends in a page that its owner never touches.
 const MOST_BYTES: u64 = 32 << 10;
 
 /// Bits of a record, turned right by the first byte: so that byte is above the check.
@@ -103,7 +103,7 @@ pub(super) fn tail(address: usize, usable: u64) -> *mut u64 {
     ptr::with_exposed_provenance_mut(address.wrapping_add(usable as usize).wrapping_sub(8))
 }
 
-/// Bytes of a block with a record.
+/// Bytes of a block with an in-band record.
 ///
 /// # Safety
 /// The block is the caller's.

@@ -11,7 +11,7 @@ impl Threads {
     /// then calls `enter`.
     #[inline(always)]
     #[must_use]
-    pub fn enter_at_once(&self, state: &ThreadState) -> bool {
+    pub fn enter_fast(&self, state: &ThreadState) -> bool {
         self.enter_unless(state, || u64::from(self.unusual.load(Ordering::Relaxed)))
     }
 

@@ -12,7 +12,7 @@ impl Table {
     /// Inserts a block, as [`Table::insert`]; its site is at most [`super::MAX_SITE`]. `false`: nothing was done.
     #[inline(always)]
     #[must_use]
-    pub fn insert_at_once(&self, address: usize, block: &Block, now: u32) -> bool {
+    pub fn insert_fast(&self, address: usize, block: &Block, now: u32) -> bool {
         if self.clock.is_due(now) || block.size >= cell::SHORT || !is_granule(address) {
             return false;
         }
@@ -21,7 +21,7 @@ impl Table {
         let cell = here(cell::cells(tag, block.site, block.generation, block.size).0);
         let Some(leaf) = self.dense.leaves.get(address) else { return false };
         let heap_page = as_whole(leaf.heap_page(address));
-        let Some(word) = heap_page.hold_at_once(self.is_shared()) else { return false };
+        let Some(word) = heap_page.hold_fast(self.is_shared()) else { return false };
         let array = self.dense.arena.array(word);
         let (place, is_free) = if array.is_short() {
             (word.used(), array.lists_none(tag))
@@ -41,7 +41,7 @@ impl Table {
         true
     }
 
-    /// Inserts a block where [`Table::insert_at_once`] would not, because its home is taken: by the order of homes, into an
+    /// Inserts a block where [`Table::insert_fast`] would not, because its home is taken: by the order of homes, into an
     /// array that has room. `false`: nothing was done.
     #[inline(always)]
     #[must_use]
@@ -52,7 +52,7 @@ impl Table {
         let tag = cell::tag_at(address);
         let Some(leaf) = self.dense.leaves.get(address) else { return false };
         let heap_page = leaf.heap_page(address);
-        let Some(word) = heap_page.hold_at_once(self.is_shared()) else { return false };
+        let Some(word) = heap_page.hold_fast(self.is_shared()) else { return false };
         let mut array = self.dense.arena.array(word);
         let has_place = word.used() < arena::room(word.len()) && array.find(tag).is_none();
         if has_place {
@@ -65,7 +65,7 @@ impl Table {
     /// Removes the block at `address`, as [`Table::remove`], if `ready` returns something for it. The last value returned
     /// says whether [`Table::tidy`] has to be called. `None`: nothing was done.
     #[inline(always)]
-    pub fn remove_at_once<R>(
+    pub fn remove_fast<R>(
         &self,
         address: usize,
         now: u32,
@@ -75,7 +75,7 @@ impl Table {
             return None;
         }
         let heap_page = as_whole(self.dense.leaves.get(address)?.heap_page(address));
-        let word = heap_page.hold_at_once(self.is_shared())?;
+        let word = heap_page.hold_fast(self.is_shared())?;
         let mut array = self.dense.arena.array(word);
         let mut removed = None;
         if let Some((place, cell)) = array.find_short(cell::tag_at(address)) {

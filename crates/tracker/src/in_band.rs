@@ -1,8 +1,8 @@
-//! Records of blocks within the blocks themselves: the last 8 bytes of a block's usable size, which the caller has asked for on
+//! In-band records of blocks: the last 8 bytes of a block's usable size, which the caller has asked for on
 //! top of its own ([`EXTRA`]).
 //!
 //! Only for blocks of glibc's allocator: the word in front of a block says how long it is. A map, a byte for 32 bytes of the heap,
-//! says at which addresses a block with a record begins: there is at most one in 32 bytes, because none is shorter. So no other
+//! says at which addresses a block with an in-band record begins: there is at most one in 32 bytes, because none is shorter. So no other
 //! thread writes that byte meanwhile, and no instruction has to be locked. (A bit for 16 bytes takes a quarter of the memory. But two
 //! threads that hand blocks to each other took 1.8 times the allocator's own time, and take 1.1.) The map lies in leaves, each
 //! for 256 MiB of address space, whose pages take memory where there are such blocks: 32 KiB for a mebibyte.
@@ -46,17 +46,17 @@ const SPARE_LEAVES: usize = 64;
 const MOST_LEAVES: usize = 1024;
 const UNIT_SHIFT: u32 = 5;
 const UNITS: usize = 1 << (LEAF_SHIFT - UNIT_SHIFT);
-/// What a unit of the map says: no block with a record begins in these 32 bytes, or one does in their first or second half.
+/// What a unit of the map says: no block with an in-band record begins in these 32 bytes, or one does in their first or second half.
 const NOTHING: u8 = 0;
 const HALF_SHIFT: u32 = 4;
 
 #[derive(Debug)]
 struct Leaf([AtomicU8; UNITS]);
 
-/// What was found where a block with a record should be.
+/// What was found where a block with an in-band record should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// No block with a record begins there.
+    /// No block with an in-band record begins there.
     Nothing,
     /// This one.
     Whole(Removed),
@@ -77,7 +77,7 @@ const LEAVES: u8 = 2;
 
 /// Which blocks have a record.
 #[derive(Debug)]
-pub struct Tails {
+pub struct InBand {
     leaves: [AtomicPtr<Leaf>; MOST_PLACES],
     /// The numbers of those that there are, plus 1, so that not all places have to be looked at.
     numbers: [AtomicUsize; MOST_LEAVES],
@@ -85,7 +85,7 @@ pub struct Tails {
     state: AtomicU8,
     /// Generation of the last look for old blocks.
     looked: AtomicU32,
-    /// Where a pass over all blocks goes on ([`Tails::step`]): a place in `numbers`, and a unit of that leaf.
+    /// Where a pass over all blocks goes on ([`InBand::step`]): a place in `numbers`, and a unit of that leaf.
     reached: [AtomicUsize; 2],
     /// Part of each check. Another one after each clear, so that no older record is believed.
     salt: AtomicU64,
@@ -99,7 +99,7 @@ struct Whole {
     removed: Removed,
 }
 
-impl Tails {
+impl InBand {
     /// Without memory, and off.
     #[allow(clippy::new_without_default, reason = "it belongs into a static")]
     #[must_use]
@@ -146,7 +146,7 @@ impl Tails {
         self.state.load(Ordering::Relaxed) == TAKES
     }
 
-    /// Whether blocks that have records are to move to a table ([`Tails::leave`]).
+    /// Whether blocks that have records are to move to a table ([`InBand::leave`]).
     #[inline]
     pub fn is_leaving(&self) -> bool {
         self.state.load(Ordering::Relaxed) == LEAVES
@@ -160,7 +160,7 @@ impl Tails {
         self.state.store(TAKES, Ordering::Relaxed);
     }
 
-    /// No more blocks get records, and those that have them are to move to a table, by [`Tails::step`]. The world is paused.
+    /// No more blocks get records, and those that have them are to move to a table, by [`InBand::step`]. The world is paused.
     pub fn leave(&self) {
         self.reach(0, 0);
         self.state.store(LEAVES, Ordering::Relaxed);
@@ -253,13 +253,13 @@ impl Tails {
         Some(&leaf.0[(address >> UNIT_SHIFT) & (UNITS - 1)])
     }
 
-    /// Whether a block with a record begins there.
+    /// Whether a block with an in-band record begins there.
     #[inline(always)]
     pub fn has(&self, address: usize) -> bool {
         self.unit(address).is_some_and(|unit| unit.load(Ordering::Relaxed) == mark(address))
     }
 
-    /// No block with a record begins there. Returns whether one did.
+    /// No block with an in-band record begins there. Returns whether one did.
     #[inline]
     pub fn forget(&self, address: usize) -> bool {
         self.unit(address).is_some_and(|unit| {
@@ -287,12 +287,12 @@ impl Tails {
     }
 
     /// Gives a block a record. `false`: nothing was done, because it cannot have one, or memory is needed first
-    /// ([`Tails::make_room`]), or the address has a record whose block's free was missed.
+    /// ([`InBand::make_room`]), or the address has a record whose block's free was missed.
     ///
     /// # Safety
     /// The block is the caller's, not null, and no other thread knows of it yet.
     #[inline(always)]
-    pub unsafe fn put_at_once(&self, address: usize, block: &Block) -> bool {
+    pub unsafe fn put_fast(&self, address: usize, block: &Block) -> bool {
         let Some(unit) = self.unit(address).filter(|unit| unit.load(Ordering::Relaxed) == NOTHING) else {
             return false;
         };
@@ -311,7 +311,7 @@ impl Tails {
     /// # Safety
     /// The block is the caller's.
     #[inline(always)]
-    pub unsafe fn take_at_once<R>(
+    pub unsafe fn take_fast<R>(
         &self,
         address: usize,
         now: u32,
@@ -338,7 +338,7 @@ impl Tails {
             return Found::Nothing;
         }
         // SAFETY: the caller's promise.
-        match unsafe { self.take_at_once(address, now, |_| Some(())) } {
+        match unsafe { self.take_fast(address, now, |_| Some(())) } {
             Some((removed, ())) => Found::Whole(removed),
             None => {
                 self.forget(address);

@@ -1,12 +1,12 @@
 //! What others than a block's owner do with records, while the world is paused: list them, change their site, and move them to a
-//! table. Meanwhile an owner may claim its block ([`Tails::claim`]): it is whose clearing of the byte succeeds.
+//! table. Meanwhile an owner may claim its block ([`InBand::claim`]): it is whose clearing of the byte succeeds.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::usable_by;
 use super::{
-    GENERATIONS, HALF_SHIFT, LEAF_SHIFT, Leaf, Tails, UNIT_SHIFT, UNITS, decode, encode, tail, usable,
+    GENERATIONS, HALF_SHIFT, InBand, LEAF_SHIFT, Leaf, UNIT_SHIFT, UNITS, decode, encode, tail, usable,
 };
 use crate::mmap;
 use crate::table::{Block, Inserted, Removed, Table};
@@ -19,11 +19,11 @@ const GROUPS: usize = UNITS / GROUP;
 /// Groups of a page of the map, and its pages.
 const PAGE_GROUPS: usize = PAGE / GROUP;
 const PAGES: usize = GROUPS / PAGE_GROUPS;
-/// Groups that count as one block for [`Tails::step`].
+/// Groups that count as one block for [`InBand::step`].
 const GROUPS_A_BLOCK: usize = 64;
 
-impl Tails {
-    /// Goes on with a pass over all blocks, and moves some to `table`: all if they are to leave ([`Tails::leave`]), else those
+impl InBand {
+    /// Goes on with a pass over all blocks, and moves some to `table`: all if they are to leave ([`InBand::leave`]), else those
     /// that will soon be too old for their records. Their records are void then. Visits about `most` blocks; `true`: the pass is
     /// done. The world is paused, but may go on between two steps. `read` reads a word of memory, or says that there is none.
     /// `dropped` gets those that the table does not take. A damaged record of a block that is to leave counts as damaged.
@@ -53,7 +53,7 @@ impl Tails {
                     if found.is_some_and(|block| block.age < least) || found.is_none() && least != 0 {
                         continue;
                     }
-                    // Its owner may be taking it out at this moment ([`Tails::claim`]).
+                    // Its owner may be taking it out at this moment ([`InBand::claim`]).
                     if !self.forget(address) {
                         continue;
                     }
@@ -199,7 +199,7 @@ impl Touched {
     }
 }
 
-/// No block with a record begins in this leaf's part of the heap from here on.
+/// No block with an in-band record begins in this leaf's part of the heap from here on.
 pub(super) fn set_to_nothing(leaf: *mut Leaf) {
     for number in Touched::of(leaf).groups(0).filter(|number| group(leaf, *number) != 0) {
         // SAFETY: as in `group`.
