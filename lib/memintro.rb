@@ -219,7 +219,7 @@ module Memintro
     # @param format [Symbol] `:article`, the line above; `:logfmt` or `:json`, as lines of requests: `rss_bytes`,
     #   `live_objects`, and with details `malloc_live_bytes`, its standard error while sampling, `gc_count`, `gc_ms`
     # @param fragmentation [Boolean] adds `fragmentation: 43.0 MB` (`fragmentation_bytes`), the resident memory that
-    #   malloc has free but keeps. Each line then takes an {account} of the process, 0.03 to 0.2 s for each GiB, in the
+    #   malloc has free but keeps. Each line then takes an {account} of the process, 0.07 to 0.2 s for each GiB, in the
     #   thread that writes the lines; the process stands still for up to 34 ms of them. Nothing is added where the
     #   allocator does not tell
     # @return [MemoryLog] under `MEMINTRO_DISABLE` one that writes nothing

@@ -57,26 +57,24 @@ RSpec.describe "details of an account", :vm do
   end
 
   # What is freed lies between blocks that stay, so that no piece becomes part of another one.
-  [0, 1].each do |ways|
-    it "says how many free pieces of each size malloc has, by #{%w[lists walk][ways]}", :vm_long do
-      code = read_program("account_details/free_pieces.rb")
-      before, after = run_ruby(code: "WAYS = #{ways}\n#{code}", requires: %w[json fiddle memintro]).must_succeed.json
-      bins = ->(one) { one[:bins].find { |row| row[:least_bytes] == 2048 } || { pieces: 0, bytes: 0 } }
-      expect(bins[after][:pieces] - bins[before][:pieces]).to be_within(2).of(800)
-      expect(bins[after][:bytes] - bins[before][:bytes]).to be_within(3 * 4096).of(800 * 3008)
-      expect(bins[after][:most_bytes]).to eq(4095)
-      # A cache has up to seven of each size; further small ones are in fast bins.
-      expect(after[:tcache]).to include(piece_bytes: 1008, pieces: 7, bytes: 7 * 1008)
-      # malloc takes a free piece of 96 as it is.
-      fast = after[:fast_bins].select { |row| [80, 96].include?(row[:piece_bytes]) }
-      expect(fast.sum { |row| row[:pieces] }).to be_between(95, 110)
-      expect(after[:fast_bins]).to all(satisfy { |row| row[:bytes] == row[:pieces] * row[:piece_bytes] })
-      %i[bins fast_bins].each do |list|
-        sums = %i[pieces bytes].map { |key| after[list].sum { |row| row[key] } }
-        expect(sums).to eq(after.values_at(:"#{list}_pieces", :"#{list}_bytes"))
-      end
-      expect(after[:tcache].sum { |row| row[:bytes] }).to be_between(after[:tcache_bytes] / 3, after[:tcache_bytes])
+  it "says how many free pieces of each size malloc has", :vm_long do
+    code = read_program("account_details/free_pieces.rb")
+    before, after = run_ruby(code: code, requires: %w[json fiddle memintro]).must_succeed.json
+    bins = ->(one) { one[:bins].find { |row| row[:least_bytes] == 2048 } || { pieces: 0, bytes: 0 } }
+    expect(bins[after][:pieces] - bins[before][:pieces]).to be_within(2).of(800)
+    expect(bins[after][:bytes] - bins[before][:bytes]).to be_within(3 * 4096).of(800 * 3008)
+    expect(bins[after][:most_bytes]).to eq(4095)
+    # A cache has up to seven of each size; further small ones are in fast bins.
+    expect(after[:tcache]).to include(piece_bytes: 1008, pieces: 7, bytes: 7 * 1008)
+    # malloc takes a free piece of 96 as it is.
+    fast = after[:fast_bins].select { |row| [80, 96].include?(row[:piece_bytes]) }
+    expect(fast.sum { |row| row[:pieces] }).to be_between(95, 110)
+    expect(after[:fast_bins]).to all(satisfy { |row| row[:bytes] == row[:pieces] * row[:piece_bytes] })
+    %i[bins fast_bins].each do |list|
+      sums = %i[pieces bytes].map { |key| after[list].sum { |row| row[key] } }
+      expect(sums).to eq(after.values_at(:"#{list}_pieces", :"#{list}_bytes"))
     end
+    expect(after[:tcache].sum { |row| row[:bytes] }).to be_between(after[:tcache_bytes] / 3, after[:tcache_bytes])
   end
 
   it "names the call sites of each row, and counts its tables page by page" do

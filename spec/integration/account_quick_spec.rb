@@ -19,7 +19,7 @@ RSpec.describe "an account that does not wait", :vm, :vm_long do
     def fill(bytes, value = 1) = map(bytes).tap { |at| call("memset", [POINTER, INT, LONG], at, value, bytes) }
     def advise(at, bytes, advice) = call("madvise", [POINTER, LONG, INT], at, bytes, advice)
     def read_pages(at, bytes) = 0.step(bytes - 1, 4096) { |place| at[place] }
-    def lines(with_heap = false) = Memintro::Native.account(with_heap, true, 0, 20).first.b.lines(chomp: true)
+    def lines(with_heap = false) = Memintro::Native.account(with_heap, true, 20).first.b.lines(chomp: true)
     def sum(lines, key) = lines.grep(/^#{key} /).sum { |line| line.split[1].to_i }
     # Refuses a system call with EPERM, for good.
     def refuse(number)
@@ -83,7 +83,7 @@ RSpec.describe "an account that does not wait", :vm, :vm_long do
     expect(result[:grown]).to be_within(64 << 10).of(20 << 20)
   end
 
-  # Halves of a large heap are walked by two threads of the copy, and another thread takes note of its end.
+  # A thread takes note of the copy's end.
   it "says the same where no thread may be started" do
     skip "other numbers of system calls" unless RbConfig::CONFIG["host_cpu"] == "x86_64"
 
@@ -91,7 +91,7 @@ RSpec.describe "an account that does not wait", :vm, :vm_long do
       blocks = Array.new(60_000) { Fiddle.malloc(1000).tap { |block| Fiddle::Pointer.new(block)[0, 1000] = "x" * 1000 } }
       blocks.each_with_index { |block, n| Fiddle.free(block) if n.odd? }
       GC.disable
-      take = -> { lines.grep(/^(?:arena 0|by_lists|broken) /).to_h { |line| line.split(" ", 2).then { |key, rest| [key, rest.split.map(&:to_i)] } } }
+      take = -> { lines.grep(/^(?:arena 0|broken) /).to_h { |line| line.split(" ", 2).then { |key, rest| [key, rest.split.map(&:to_i)] } } }
       2.times { lines }
       before = take.call
       # Of clone (56) with CLONE_THREAD, which is for bare threads: Ruby's are made by clone3.
@@ -107,8 +107,7 @@ RSpec.describe "an account that does not wait", :vm, :vm_long do
       puts JSON.generate(before: before, after: after, rest: account.rss - account.rows.sum(&:bytes), left: left)
     RUBY
     before, after = result.values_at(:before, :after)
-    expect([before, after].map(&:keys)).to all(contain_exactly(:arena, :by_lists))
-    expect([before, after].map { |one| one[:by_lists] }).to eq([[0], [0]])
+    expect([before, after].map(&:keys)).to all(contain_exactly(:arena))
     expect(result).to include(rest: 0, left: 0)
     # 30,000 chunks, each of 1,008 bytes.
     expect(before[:arena][3]).to be_between(29_000 * 1008, 36_000 * 1008)
@@ -116,7 +115,7 @@ RSpec.describe "an account that does not wait", :vm, :vm_long do
   end
 
   # Pages of Ruby's heap are passed over, and the search ends with the last block that the C library has counted. A page
-  # that is none, or a wrong end, would leave a block out. Two threads search halves of memory of 16 MiB and more.
+  # that is none, or a wrong end, would leave a block out.
   it "finds each block with a mapping of its own between the pages of Ruby's heap", vm_long: false do
     found = run_ruby(code: CALLS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
       # Blocks are as long as several of Ruby's pages, so that there are no gaps.
@@ -160,11 +159,10 @@ RSpec.describe "an account that does not wait", :vm, :vm_long do
       Thread.new { sleep(0.01) }.join
       sleep(0.5)
       alone = tasks.call
-      seen = waited = by_lists = 0
+      seen = waited = 0
       40.times do
-        text, whole, = Memintro::Native.account(false, true, 0, 20)
+        Memintro::Native.account(false, true, 20)
         seen += tasks.call - alone
-        by_lists += 1 if whole && text.b.include?("by_lists 1\n")
         begin
           Process.wait(-1, Process::WNOHANG)
           waited += 1
@@ -181,13 +179,11 @@ RSpec.describe "an account that does not wait", :vm, :vm_long do
       more = tasks.call - alone
       others = Array.new(4) { Thread.new { Memintro.account(ruby: false).then { |one| one.rss - one.rows.sum(&:bytes) } } }.map(&:value)
       sleep(0.01) until children.call.zero?
-      puts JSON.generate(seen: seen, waited: waited, by_lists: by_lists, forked: forked, others: others, signals: signals - 5,
+      puts JSON.generate(seen: seen, waited: waited, forked: forked, others: others, signals: signals - 5,
                          more: more, children: children.call)
     RUBY
     expect(result).to include(seen: be > 0, waited: 0, forked: [7] * 5, others: [0] * 4)
     # Threads that Ruby keeps for later may end meanwhile.
     expect(result).to include(signals: 0, more: be <= 0, children: 0)
-    # That thread is not taken for one of the program's, whose cache would be missing.
-    expect(result[:by_lists]).to eq(40) if RbConfig::CONFIG["host_cpu"] == "x86_64"
   end
 end

@@ -24,14 +24,6 @@ pub struct Layout {
     pub fast_bins: Option<usize>,
 }
 
-impl Layout {
-    /// The first of the 127 lists of free chunks.
-    #[must_use]
-    pub fn first_list(&self) -> usize {
-        self.last_list - 252 * 8
-    }
-}
-
 /// Layouts of glibc 2.27 to 2.42, and of later ones, which have no fast bins.
 pub const LAYOUTS: [Layout; 2] = [
     Layout {

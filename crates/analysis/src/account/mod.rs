@@ -5,7 +5,6 @@
 //! wrong pointers end a walk and nothing else.
 
 pub mod arenas;
-pub mod bins;
 pub mod caches;
 pub mod chunks;
 pub mod claims;

@@ -53,81 +53,40 @@ struct Strand<S> {
     sums: S,
 }
 
-/// The chunks of a heap, or a part of them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Part {
+/// The chunks of a heap.
+#[derive(Clone, Copy, Debug)]
+pub struct Heap {
     /// Where the first one is.
     pub start: usize,
-    /// Chunks that begin here and after are not visited; `usize::MAX` for all.
-    pub until: usize,
     /// The end of the heap.
     pub end: usize,
     /// The topmost chunk of its arena.
     pub top: usize,
 }
 
-impl Part {
-    /// Divides this where chunks seem to begin into pieces of about equal length, at least `least` bytes each. A walk over a
-    /// piece must arrive exactly where the next one begins; otherwise what the next one has shown is wrong. Returns how many
-    /// there are, at least one.
-    pub fn divide(self, pieces: &mut [Self], least: usize, memory: &impl Memory) -> usize {
-        let limit = self.limit();
-        let bytes = limit.saturating_sub(self.start);
-        let most = (bytes / least.max(1)).clamp(1, pieces.len().clamp(1, STRANDS));
-        let mut borders = [Border::default(); STRANDS];
-        let borders = borders.get_mut(..most).unwrap_or_default();
-        for (number, border) in borders.iter_mut().enumerate().skip(1) {
-            *border = Border::new(self.start + bytes / most * number, limit);
-        }
-        find(borders, self, memory);
-        let mut used = 0_usize;
-        for (number, border) in borders.iter().enumerate() {
-            let first = if number == 0 { Some(self.start) } else { border.found };
-            let before = used.checked_sub(1).and_then(|last| pieces.get_mut(last));
-            let Some(first) =
-                first.filter(|first| before.as_ref().is_none_or(|before| before.start < *first))
-            else {
-                continue;
-            };
-            if let Some(before) = before {
-                before.until = first;
-            }
-            if let Some(place) = pieces.get_mut(used) {
-                *place = Self { start: first, ..self };
-                used += 1;
-            }
-        }
-        used
-    }
-
-    /// All chunks that are visited begin before this.
-    fn limit(&self) -> usize {
-        self.last().min(self.until)
-    }
-
+impl Heap {
     /// Where the heap's last chunk is, or its end.
     fn last(&self) -> usize {
         if (self.start..self.end).contains(&self.top) { self.top } else { self.end }
     }
 }
 
-/// Visits the chunks of a part: the same as [`chunks::walk`] does. Returns how that ended, or where the first chunk is that
-/// begins at its limit or after.
-pub fn walk<V: Visitor>(part: Part, memory: &impl Memory, visitor: &mut V) -> Result<End, usize> {
-    let mut part = part;
+/// Visits the chunks of a heap: the same as [`chunks::walk`] does. Returns how that ended.
+pub fn walk<V: Visitor>(heap: Heap, memory: &impl Memory, visitor: &mut V) -> End {
+    let mut rest = heap;
     loop {
         let mut strands = [Strand::default(); STRANDS];
-        let used = begin(&mut strands, part, memory);
+        let used = begin(&mut strands, rest, memory);
         let strands = strands.get_mut(..used).unwrap_or_default();
-        by_turns(strands, part, memory, visitor);
+        by_turns(strands, rest, memory, visitor);
         let mut right = 0;
         let mut ended = None;
         // At least the first one is right, and so the start moves, or the walk has ended.
         while let Some(strand) =
-            strands.get(right).filter(|strand| strand.first == part.start && ended.is_none())
+            strands.get(right).filter(|strand| strand.first == rest.start && ended.is_none())
         {
             visitor.keep(&strand.sums);
-            (part.start, ended) = (strand.at, strand.ended);
+            (rest.start, ended) = (strand.at, strand.ended);
             right += 1;
         }
         // All chunks of the strands that were right begin before this.
@@ -135,23 +94,36 @@ pub fn walk<V: Visitor>(part: Part, memory: &impl Memory, visitor: &mut V) -> Re
             visitor.forget(wrong.first);
         }
         if let Some(ended) = ended {
-            return Ok(ended);
-        }
-        if part.start >= part.until {
-            return Err(part.start);
+            return ended;
         }
     }
 }
 
-/// Finds where strands may begin. Returns how many there are.
-fn begin<S: Copy + Default>(strands: &mut [Strand<S>; STRANDS], part: Part, memory: &impl Memory) -> usize {
-    let is_short = part.limit().saturating_sub(part.start) < LEAST;
-    let mut pieces = [Part::default(); STRANDS];
-    let pieces = pieces.get_mut(..if is_short { 1 } else { STRANDS }).unwrap_or_default();
-    let used = part.divide(pieces, 1, memory);
-    for (strand, Part { start, until, .. }) in strands.iter_mut().zip(pieces).take(used) {
-        let head = memory.word(start.wrapping_add(8));
-        *strand = Strand { first: *start, until: *until, at: *start, head, ended: None, sums: S::default() };
+/// Finds where strands may begin, at about equal distances: the first one at the start. Returns how many there are.
+fn begin<S: Copy + Default>(strands: &mut [Strand<S>; STRANDS], heap: Heap, memory: &impl Memory) -> usize {
+    let bytes = heap.last().saturating_sub(heap.start);
+    let mut borders = [Border::default(); STRANDS];
+    let borders = borders.get_mut(..if bytes < LEAST { 1 } else { STRANDS }).unwrap_or_default();
+    for (number, border) in borders.iter_mut().enumerate().skip(1) {
+        *border = Border::new(heap.start + bytes / STRANDS * number, heap.last());
+    }
+    find(borders, heap, memory);
+    let mut used = 0_usize;
+    for (number, border) in borders.iter().enumerate() {
+        let first = if number == 0 { Some(heap.start) } else { border.found };
+        let before = used.checked_sub(1).and_then(|last| strands.get_mut(last));
+        let Some(first) = first.filter(|first| before.as_ref().is_none_or(|before| before.first < *first))
+        else {
+            continue;
+        };
+        if let Some(before) = before {
+            before.until = first;
+        }
+        if let Some(place) = strands.get_mut(used) {
+            let head = memory.word(first.wrapping_add(8));
+            *place = Strand { first, until: usize::MAX, at: first, head, ended: None, sums: S::default() };
+            used += 1;
+        }
     }
     used
 }
@@ -170,25 +142,25 @@ struct Border {
 }
 
 impl Border {
-    fn new(from: usize, limit: usize) -> Self {
-        let last = limit.min(from.saturating_add(SEARCHED));
+    fn new(from: usize, last: usize) -> Self {
+        let last = last.min(from.saturating_add(SEARCHED));
         Self { next: from.next_multiple_of(chunks::GRAIN), last, ..Self::default() }
     }
 
     /// Goes on by one chunk. Returns whether there is more to do.
-    fn go_on(&mut self, part: Part, limit: usize, last: usize, memory: &impl Memory) -> bool {
+    fn go_on(&mut self, heap: Heap, last: usize, memory: &impl Memory) -> bool {
         while self.left > 0 || self.next < self.last {
             if self.left == 0 {
                 (self.at, self.head, self.left) = (self.next, memory.word(self.next + 8), PROOF);
                 self.next += chunks::GRAIN;
             }
-            let Step::Chunk { size, next_head, .. } = step(self.at, self.head, last, part, memory) else {
+            let Step::Chunk { size, next_head, .. } = step(self.at, self.head, last, heap, memory) else {
                 self.left = 0;
                 continue;
             };
             (self.at, self.head, self.left) = (self.at + size, next_head, self.left - 1);
             soon(self.at, self.head, memory);
-            self.found = (self.left == 0 && self.at < limit).then_some(self.at);
+            self.found = (self.left == 0 && self.at < last).then_some(self.at);
             return self.found.is_none();
         }
         false
@@ -196,22 +168,22 @@ impl Border {
 }
 
 /// Finds all of these, by turns: each waits for memory at each chunk.
-fn find(borders: &mut [Border], part: Part, memory: &impl Memory) {
-    let (limit, last) = (part.limit(), part.last());
+fn find(borders: &mut [Border], heap: Heap, memory: &impl Memory) {
+    let last = heap.last();
     let mut goes_on = true;
     while goes_on {
         goes_on = false;
         for border in borders.iter_mut().filter(|border| border.found.is_none()) {
-            goes_on |= border.go_on(part, limit, last, memory);
+            goes_on |= border.go_on(heap, last, memory);
         }
     }
 }
 
-/// What [`chunks::step`] answers. `last`: [`Part::last`].
+/// What [`chunks::step`] answers. `last`: [`Heap::last`].
 #[inline]
-fn step(at: usize, head: Option<u64>, last: usize, part: Part, memory: &impl Memory) -> Step {
+fn step(at: usize, head: Option<u64>, last: usize, heap: Heap, memory: &impl Memory) -> Step {
     let quick = quick_step(at, head, last, memory);
-    quick.unwrap_or_else(|| chunks::step(at, head, part.end, part.top, |at| memory.word(at)))
+    quick.unwrap_or_else(|| chunks::step(at, head, heap.end, heap.top, |at| memory.word(at)))
 }
 
 /// The head of the chunk after this one will be read soon.
@@ -233,8 +205,8 @@ fn quick_step(at: usize, head: Option<u64>, last: usize, memory: &impl Memory) -
     (is_used || before == size as u64).then_some(Step::Chunk { size, state, next_head: Some(next_head) })
 }
 
-fn by_turns<V: Visitor>(strands: &mut [Strand<V::Sums>], part: Part, memory: &impl Memory, visitor: &mut V) {
-    let last = part.last();
+fn by_turns<V: Visitor>(strands: &mut [Strand<V::Sums>], heap: Heap, memory: &impl Memory, visitor: &mut V) {
+    let last = heap.last();
     let mut goes_on = true;
     while goes_on {
         goes_on = false;
@@ -242,7 +214,7 @@ fn by_turns<V: Visitor>(strands: &mut [Strand<V::Sums>], part: Part, memory: &im
             if strand.ended.is_some() || strand.at >= strand.until {
                 continue;
             }
-            match step(strand.at, strand.head, last, part, memory) {
+            match step(strand.at, strand.head, last, heap, memory) {
                 Step::Chunk { size, state, next_head } => {
                     visitor.visit(&mut strand.sums, strand.at, size, state);
                     strand.at += size;
@@ -265,9 +237,9 @@ fn by_turns<V: Visitor>(strands: &mut [Strand<V::Sums>], part: Part, memory: &im
 mod tests {
     use super::*;
 
-    struct Heap(Vec<u64>);
+    struct Words(Vec<u64>);
 
-    impl Memory for Heap {
+    impl Memory for Words {
         fn word(&self, at: usize) -> Option<u64> {
             at.is_multiple_of(8).then(|| self.0.get(at / 8).copied()).flatten()
         }
@@ -313,7 +285,7 @@ mod tests {
     }
 
     /// Chunks up to a top, with contents from `fill`. Returns the heap, and where its top is.
-    fn heap(bytes: usize, random: &mut Random, mut fill: impl FnMut(&mut Random) -> u64) -> (Heap, usize) {
+    fn heap(bytes: usize, random: &mut Random, mut fill: impl FnMut(&mut Random) -> u64) -> (Words, usize) {
         let mut words: Vec<u64> = (0..bytes / 8).map(|_| fill(random)).collect();
         let (mut at, mut before_used) = (0, true);
         while at < bytes - 20_000 {
@@ -326,45 +298,21 @@ mod tests {
             (at, before_used) = (at + size, used);
         }
         words[at / 8 + 1] = (bytes - at) as u64 | u64::from(before_used);
-        (Heap(words), at)
+        (Words(words), at)
     }
 
     /// What both ways of walking see. Returns how much was seen in vain.
-    fn compare(heap: &Heap, top: usize) -> usize {
+    fn compare(heap: &Words, top: usize) -> usize {
         let end = heap.0.len() * 8;
         let mut slowly = Vec::new();
         let slow_end =
             chunks::walk(0, end, top, |at| heap.word(at), |at, size, state| slowly.push((at, size, state)));
         let mut seen = Seen::default();
-        let all = Part { start: 0, until: usize::MAX, end, top };
-        assert_eq!(walk(all, heap, &mut seen), Ok(slow_end));
+        assert_eq!(walk(Heap { start: 0, end, top }, heap, &mut seen), slow_end);
         seen.chunks.sort_unstable_by_key(|chunk| chunk.0);
-        in_parts(heap, all, &slowly, slow_end);
         assert!(seen.chunks == slowly, "{} chunks for {}", seen.chunks.len(), slowly.len());
         assert_eq!(seen.bytes, slowly.iter().map(|chunk| chunk.1).sum::<usize>());
         seen.forgotten
-    }
-
-    /// The first part up to each of some addresses: where it arrives, the rest begins.
-    fn in_parts(heap: &Heap, all: Part, slowly: &[Chunk], slow_end: End) {
-        let mut pieces = [Part::default(); 2];
-        let used = all.divide(&mut pieces, LEAST, heap);
-        let half = if used == 2 { pieces[1].start } else { all.end / 2 };
-        for until in [0, 16, half, half + 16, all.end / 3, all.top, all.end] {
-            let (mut first, mut second) = (Seen::default(), Seen::default());
-            let next = slowly.iter().map(|chunk| chunk.0).find(|at| *at >= until);
-            match walk(Part { until, ..all }, heap, &mut first) {
-                Err(at) => {
-                    // A chunk, or what is none and ends the walk.
-                    assert!(at >= until && next.is_none_or(|next| next == at), "{at} from {until}");
-                    assert_eq!(walk(Part { start: at, ..all }, heap, &mut second), Ok(slow_end));
-                }
-                Ok(end) => assert_eq!((end, next), (slow_end, None)),
-            }
-            let mut chunks = [first.chunks, second.chunks].concat();
-            chunks.sort_unstable_by_key(|chunk| chunk.0);
-            assert!(chunks == slowly, "{} chunks for {} up to {until}", chunks.len(), slowly.len());
-        }
     }
 
     #[test]
@@ -374,19 +322,10 @@ mod tests {
             let (heap, top) = heap(bytes, &mut random, |_| 0);
             assert_eq!(compare(&heap, top), 0);
             let mut strands = [Strand::<()>::default(); STRANDS];
-            let all = Part { start: 0, until: usize::MAX, end: bytes, top };
-            let used = begin(&mut strands, all, &heap);
+            let used = begin(&mut strands, Heap { start: 0, end: bytes, top }, &heap);
             assert_eq!(used, if bytes > LEAST { STRANDS } else { 1 });
-            let mut pieces = [Part::default(); 5];
-            assert_eq!(all.divide(&mut pieces, bytes, &heap), 1);
-            if bytes > LEAST {
-                assert_eq!(all.divide(&mut pieces, bytes / 8, &heap), 5);
-                assert_eq!((pieces[0].start, pieces[4].until), (0, usize::MAX));
-                for (number, piece) in pieces.iter().enumerate().take(4) {
-                    assert!(piece.start.abs_diff(top / 5 * number) < 2 * SEARCHED, "{number}: {piece:?}");
-                    assert_eq!(piece.until, pieces[number + 1].start);
-                    assert_eq!(walk(*piece, &heap, &mut Seen::default()), Err(piece.until));
-                }
+            for (number, strand) in strands.iter().enumerate().take(used) {
+                assert!(strand.first.abs_diff(top / STRANDS * number) < 2 * SEARCHED, "{number}");
             }
         }
     }

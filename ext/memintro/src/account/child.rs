@@ -1,6 +1,6 @@
 //! What the copy does: allocates nothing, and ends.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use memintro_abi::HookApi;
 use memintro_analysis::account::PAGE;
@@ -16,7 +16,6 @@ use super::frozen::{self, Frozen, LastFile, Region};
 use super::objects::Details;
 use super::resident::{Ranges, Source};
 use super::shared::SharedPages;
-use super::threads::Threads;
 use super::{HeapPage, Wanted, glibc, objects, sites, table};
 
 /// For call sites of blocks.
@@ -34,16 +33,12 @@ pub(crate) struct Plan<'a> {
     pub(crate) own_code: &'a [u8],
     /// The hook, while it tracks.
     pub(crate) hook: Option<&'static HookApi>,
-    /// Those of the process, where its chunks may be counted by lists.
-    pub(crate) threads: Option<Threads>,
     /// One of Ruby's objects.
     pub(crate) object: Option<usize>,
     pub(crate) text: *mut u8,
     pub(crate) room: usize,
     pub(crate) length: &'a AtomicU64,
     pub(crate) outcome: &'a Outcome,
-    /// Set if there are more free chunks than their lists are followed for.
-    pub(crate) many: &'a AtomicU32,
     pub(crate) table: table::Place,
     /// Pages that other processes had as well before the copy was made, where that is asked.
     pub(crate) shared_pages: Option<&'a SharedPages>,
@@ -150,9 +145,7 @@ fn count(plan: &Plan<'_>, frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answ
         frozen.malloc = slice(words).map(|bits| frozen.space.copy(bits));
     }
     let object = plan.object.filter(|_| plan.pages.is_empty());
-    let how = glibc::How { ways: plan.wanted.ways, threads: plan.threads, object };
-    let has_many = glibc::walk(frozen, own, how, answer)?;
-    plan.many.store(u32::from(has_many), Ordering::Relaxed);
+    glibc::walk(frozen, own, object, answer)?;
     frozen.rest(answer);
     answer.figure("stage", 1);
     Some(())

@@ -9,8 +9,7 @@ use memintro_analysis::account::{PAGE, caches, maps};
 use super::answer::Answer;
 use super::frozen::{Frozen, prefetch, read};
 use super::heap_walk::{Bins, Candidates, MOST_CACHES, Pieces, Sums, one_heap};
-use super::threads::{self, Threads};
-use super::{Ways, lists, mapped};
+use super::mapped;
 use crate::copy::own_memory::slice;
 
 /// Chunks between one that may be a cache and the one that is read from memory meanwhile.
@@ -31,37 +30,20 @@ impl Claims {
     }
 }
 
-/// How malloc's chunks are counted.
-#[derive(Clone, Copy)]
-pub(crate) struct How {
-    pub(crate) ways: Ways,
-    /// Where they are known, free chunks may be counted by their lists, if the owners of chunks are not asked for.
-    pub(crate) threads: Option<Threads>,
-    /// One of Ruby's objects, where the pages of its heap are not claimed.
-    pub(crate) object: Option<usize>,
-}
-
-/// Writes what malloc has. Returns whether there are more free chunks than their lists are followed for. `None` if there is
-/// no memory for the walk.
-pub(crate) fn walk(frozen: &mut Frozen<'_>, own: &[u8], how: How, answer: &mut Answer<'_>) -> Option<bool> {
-    let How { ways, threads, object } = how;
+/// Writes what malloc has. `object`: one of Ruby's objects, where the pages of its heap are not claimed. `None` if there
+/// is no memory for the walk.
+pub(crate) fn walk(
+    frozen: &mut Frozen<'_>,
+    own: &[u8],
+    object: Option<usize>,
+    answer: &mut Answer<'_>,
+) -> Option<()> {
     let mut candidates = Candidates { room: slice(MOST_CACHES)?, used: 0, owners: frozen.owners.take() };
     let mut claims = Claims { list: slice(MOST_CACHES)?, used: 0 };
     let main = find(frozen, own);
     answer.figure("glibc", u64::from(main.is_some()));
-    let mut has_many = false;
     if let Some(main) = main {
-        let threads = threads.filter(|_| ways != Ways::Walk && candidates.owners.is_none());
-        let is_listed = threads
-            .and_then(|threads| {
-                by_lists(frozen, main, (threads, ways == Ways::Both), &mut candidates, &mut claims, answer)
-            })
-            .is_some();
-        answer.figure("by_lists", u64::from(is_listed));
-        if !is_listed || ways == Ways::Both {
-            (candidates.used, claims.used) = (0, 0);
-            has_many = by_chunks(frozen, main, &mut candidates, &mut claims, answer);
-        }
+        all_arenas(frozen, main, &mut candidates, &mut claims, answer);
     }
     let heaps = claims.list.get(..claims.used)?;
     for (from, to) in heaps {
@@ -72,41 +54,21 @@ pub(crate) fn walk(frozen: &mut Frozen<'_>, own: &[u8], how: How, answer: &mut A
         mapped::count(frozen, &search, &mut candidates, answer)?;
         frozen.owners = candidates.owners;
     }
-    Some(has_many)
-}
-
-/// Writes what the lists of free chunks say. `None`, and nothing is written, if they do not say all.
-fn by_lists(
-    frozen: &Frozen<'_>,
-    main: (usize, Layout),
-    (threads, takes_many): (Threads, bool),
-    candidates: &mut Candidates<'_>,
-    claims: &mut Claims,
-    answer: &mut Answer<'_>,
-) -> Option<()> {
-    candidates.used = threads::caches(frozen, threads, candidates.room)?;
-    let mut bins = Bins::default();
-    for (number, arena) in (0..).zip(lists::count(frozen, main, takes_many, claims)?) {
-        write(number, arena.heaps, &arena.sums, answer);
-        bins.add(&arena.sums.bins);
-    }
-    bins.write(answer);
-    cached(frozen, main, candidates, answer);
     Some(())
 }
 
-/// Walks over all chunks. Returns whether an arena has more free ones than their lists are followed for.
-fn by_chunks(
+/// Walks over all chunks of all arenas.
+fn all_arenas(
     frozen: &Frozen<'_>,
     main: (usize, Layout),
     candidates: &mut Candidates<'_>,
     claims: &mut Claims,
     answer: &mut Answer<'_>,
-) -> bool {
+) {
     let (arena, layout) = main;
     let mut claim = |from, to| claims.add(from, to);
     let mut bins = Bins::default();
-    let mut has_many = walk_main(frozen, (arena, layout), candidates, &mut claim, &mut bins, answer);
+    walk_main(frozen, (arena, layout), candidates, &mut claim, &mut bins, answer);
     let mut number = 0;
     let whole = arenas::each_other(
         arena,
@@ -114,8 +76,7 @@ fn by_chunks(
         |at| either(frozen, at, arena, layout),
         |other| {
             number += 1;
-            has_many |=
-                walk_other(frozen, (number, other), layout, candidates, &mut claim, &mut bins, answer);
+            walk_other(frozen, (number, other), layout, candidates, &mut claim, &mut bins, answer);
         },
     );
     if !whole {
@@ -123,11 +84,10 @@ fn by_chunks(
     }
     bins.write(answer);
     cached(frozen, main, candidates, answer);
-    has_many
 }
 
 /// Anonymous memory, or the main arena itself.
-pub(super) fn either(frozen: &Frozen<'_>, at: usize, arena: usize, layout: Layout) -> Option<u64> {
+fn either(frozen: &Frozen<'_>, at: usize, arena: usize, layout: Layout) -> Option<u64> {
     if (arena..arena + layout.size).contains(&at) && at.is_multiple_of(8) {
         // SAFETY: the main arena was found in readable memory.
         return Some(unsafe { read(at) });
@@ -176,7 +136,7 @@ fn walk_main(
     claim: &mut impl FnMut(usize, usize),
     bins: &mut Bins,
     answer: &mut Answer<'_>,
-) -> bool {
+) {
     let mut sums = Sums::default();
     let top = either(frozen, arena + layout.top, arena, layout).unwrap_or(0) as usize;
     let (mut heaps, mut walked) = (0, 0);
@@ -196,7 +156,6 @@ fn walk_main(
     answer.figure("busy", u64::from(is_busy(arena, |at| either(frozen, at, arena, layout))));
     write(0, heaps, &sums, answer);
     bins.add(&sums.bins);
-    sums.free_chunks > lists::most_chunks(all)
 }
 
 /// Where the end of the data segment could not be moved, the main arena has mappings as well, and nothing says where
@@ -258,7 +217,7 @@ fn walk_other(
     claim: &mut impl FnMut(usize, usize),
     bins: &mut Bins,
     answer: &mut Answer<'_>,
-) -> bool {
+) {
     let mut sums = Sums::default();
     let top = frozen.word(arena + layout.top).unwrap_or(0) as usize;
     let mut heaps = 0;
@@ -281,11 +240,9 @@ fn walk_other(
     answer.figure("busy", u64::from(is_busy(arena, |at| frozen.word(at))));
     write(number, heaps, &sums, answer);
     bins.add(&sums.bins);
-    let all = frozen.word(arena + layout.system_bytes).unwrap_or(0) as usize;
-    sums.free_chunks > lists::most_chunks(all)
 }
 
-pub(super) fn is_busy(arena: usize, word: impl Fn(usize) -> Option<u64>) -> bool {
+fn is_busy(arena: usize, word: impl Fn(usize) -> Option<u64>) -> bool {
     word(arena).is_some_and(|lock| lock & 0xffff_ffff != 0)
 }
 

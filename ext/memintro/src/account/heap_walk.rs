@@ -1,23 +1,17 @@
 //! Walks over one heap of glibc's, chunk by chunk.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use memintro_analysis::account::chunks::{End, State};
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::{Owner, Owners};
 use memintro_analysis::account::space::{Area, Space};
-use memintro_analysis::account::strands::{self, Memory, Part, Visitor};
+use memintro_analysis::account::strands::{self, Heap, Memory, Visitor};
 use memintro_analysis::account::{PAGE, caches};
 
 use super::answer::Answer;
 use super::frozen::{Frozen, prefetch, read};
-use crate::copy::{self, own_memory::slice};
 
 /// More threads' caches than any process has.
 pub(super) const MOST_CACHES: usize = 1 << 16;
-/// Pieces of a large heap, and the least bytes of one.
-const PIECES: usize = 8;
-const LEAST_PIECE: usize = 16 << 20;
 
 /// Resident bytes by what they are, and all bytes of chunks in use.
 #[derive(Clone, Copy, Default)]
@@ -107,9 +101,9 @@ pub(super) fn one_heap(
         answer.add("broken", &[Word::Number(0), Word::Text(b"heap")]);
         return first;
     };
-    let part = Part { start: first, until: usize::MAX, end, top };
     let before = sums.free + sums.top;
-    let ended = each_chunk(&frozen.space, area, part, sums, candidates);
+    let mut tally = Tally { space: &frozen.space, area, end, sums, candidates };
+    let ended = strands::walk(Heap { start: first, end, top }, &Readable(area), &mut tally);
     let (known, last) = match ended {
         End::Whole(last) => {
             // Marks at the end, and the part of the last page that no chunk has, are in use.
@@ -126,64 +120,6 @@ pub(super) fn one_heap(
     let free = sums.free + sums.top - before;
     sums.used += frozen.space.resident_in(&area, first, known).saturating_sub(free);
     last
-}
-
-/// What a walk over a part of a heap has shown.
-#[derive(Clone, Copy, Default)]
-struct Piece {
-    sums: Sums,
-    /// How it has ended, or where the first chunk after the part is.
-    ended: Option<Result<End, usize>>,
-}
-
-/// Walks over all chunks of a heap. Where it does not matter whose each one is, two threads share a large heap: each takes
-/// the next piece that is left, for pieces of the same length have more chunks or fewer.
-fn each_chunk(
-    space: &Space<'_>,
-    area: Area,
-    part: Part,
-    sums: &mut Sums,
-    candidates: &mut Candidates<'_>,
-) -> End {
-    let memory = Readable(area);
-    let mut parts = [Part::default(); PIECES];
-    let used = if candidates.owners.is_none() { part.divide(&mut parts, LEAST_PIECE, &memory) } else { 1 };
-    let parts = parts.get(..used).filter(|parts| parts.len() > 1);
-    let (Some(parts), Some(room)) = (parts, slice(MOST_CACHES)) else {
-        let mut tally = Tally { space, area, end: part.end, sums, candidates };
-        return strands::walk(part, &memory, &mut tally).unwrap_or_else(End::Broken);
-    };
-    let next = AtomicUsize::new(0);
-    let walk_some = |pieces: &mut [Piece; PIECES], candidates: &mut Candidates<'_>| {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(part), Some(piece)) = (parts.get(number), pieces.get_mut(number)) else { break };
-            let end = part.until.min(part.end);
-            let mut tally = Tally { space, area, end, sums: &mut piece.sums, candidates };
-            piece.ended = Some(strands::walk(*part, &memory, &mut tally));
-        }
-    };
-    let mut others = Candidates { room, used: 0, owners: None };
-    let (mut first, mut second) = ([Piece::default(); PIECES], [Piece::default(); PIECES]);
-    copy::both(|| walk_some(&mut first, candidates), || walk_some(&mut second, &mut others));
-    others.room.iter().take(others.used).for_each(|chunk| candidates.add(*chunk));
-    let mut ended = Err(part.start);
-    for ((part, first), second) in parts.iter().zip(&first).zip(&second) {
-        let piece = if first.ended.is_some() { first } else { second };
-        if let (true, Some(of_piece)) = (ended == Err(part.start), piece.ended) {
-            sums.add(&piece.sums);
-            ended = of_piece;
-            continue;
-        }
-        // Where this piece seemed to begin, no chunk does, or the walk has ended before.
-        let end = part.until.min(part.end);
-        candidates.forget(part.start, end);
-        if let Err(start) = ended {
-            let mut tally = Tally { space, area, end, sums, candidates };
-            ended = strands::walk(Part { start, ..*part }, &memory, &mut tally);
-        }
-    }
-    ended.unwrap_or_else(End::Broken)
 }
 
 /// The memory of one area.

@@ -11,7 +11,7 @@ use super::answer::Answer;
 use super::frozen::{Frozen, Region, prefetch};
 use super::heap_walk::{Candidates, Readable};
 use super::objects::Form;
-use crate::copy::{self, own_memory::slice};
+use crate::copy::own_memory::slice;
 
 /// Pages that are looked at although they may not be there: those of 4 GiB.
 const MOST_PROBED: usize = 1 << 20;
@@ -26,8 +26,6 @@ pub(super) struct Wanted<'a> {
     pub(super) counted: Option<(u64, u64)>,
 }
 
-/// Pages of an area whose halves are searched at the same time.
-const LEAST_HALVED: usize = 1 << 12;
 /// More blocks than glibc maps.
 const MOST: usize = 1 << 20;
 
@@ -39,8 +37,7 @@ pub(super) fn count(
     answer: &mut Answer<'_>,
 ) -> Option<()> {
     let form = wanted.object.and_then(|object| Form::of_object(&frozen.space, object));
-    let new = || Some(Found { list: slice(MOST)?, used: 0, blocks: 0, bytes: 0, counted: wanted.counted });
-    let (mut found, mut more) = (new()?, new()?);
+    let mut found = Found { list: slice(MOST)?, used: 0, blocks: 0, bytes: 0, counted: wanted.counted };
     let mut resident = 0;
     let areas = frozen.space.areas();
     // How far each area has been searched.
@@ -61,11 +58,7 @@ pub(super) fn count(
             let Some(end) = ends.get_mut(index) else { break };
             let from = area.start.max(*end);
             found.used = 0;
-            *end = if stops {
-                search.run((from, area.end), &mut found)
-            } else {
-                search.rest(from, &mut found, &mut more)
-            };
+            *end = search.run(from, &mut found);
             for (at, Mapped { chunk, size }) in found.list.iter().take(found.used) {
                 candidates.own(*chunk, Owner::Native);
                 resident += frozen.space.claim(*at, *at + *size);
@@ -106,7 +99,6 @@ impl Found {
 }
 
 /// A search of one area.
-#[derive(Clone)]
 struct Search<'a, 'b> {
     space: &'a Space<'b>,
     area: Area,
@@ -118,26 +110,10 @@ struct Search<'a, 'b> {
 }
 
 impl Search<'_, '_> {
-    /// Searches what is left of the area, by two threads where that is much.
-    fn rest(&self, mut from: usize, found: &mut Found, more: &mut Found) -> usize {
-        let end = self.area.end;
-        if let Some(half) = self.half().filter(|half| from < *half) {
-            let (second, list) = (self.clone(), &mut *more);
-            (list.used, list.blocks, list.bytes) = (0, found.blocks, found.bytes);
-            copy::both(|| from = self.run((from, half), found), move || _ = second.run((half, end), list));
-            // Otherwise a block reaches into the second half, which was searched from within it.
-            if from == half {
-                more.list.iter().take(more.used).for_each(|block| found.add(*block));
-                return end;
-            }
-        }
-        self.run((from, end), found)
-    }
-
-    /// Looks at the pages that begin within a range. Returns the end of it, or of the last block, or where it stopped.
-    fn run(&self, (from, to): (usize, usize), found: &mut Found) -> usize {
+    /// Looks at the pages from there on. Returns the end of the area, or where it stopped.
+    fn run(&self, mut from: usize, found: &mut Found) -> usize {
         let memory = Readable(self.area);
-        let mut from = from;
+        let to = self.area.end;
         while from < to && !found.is_all() {
             let next =
                 if self.heaps.is_some() { Some(from) } else { self.space.next_resident(&self.area, from) };
@@ -162,18 +138,5 @@ impl Search<'_, '_> {
             from = at + one.map_or(PAGE, |one| one.size);
         }
         from.max(to)
-    }
-
-    /// A page of Ruby's heap in the middle, at which a second search may begin: it is in no block.
-    fn half(&self) -> Option<usize> {
-        let (form, Area { start, end, .. }) = (self.form.as_ref()?, self.area);
-        if self.heaps.is_some() || (end - start) / PAGE < LEAST_HALVED {
-            return None;
-        }
-        let middle = start + (end - start) / 2 / PAGE * PAGE;
-        (middle..end)
-            .step_by(PAGE)
-            .take(LEAST_HALVED)
-            .find(|at| self.space.is_resident(*at) && form.end_of_page(self.space, &self.area, *at).is_some())
     }
 }

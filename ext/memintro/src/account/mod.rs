@@ -13,7 +13,6 @@ mod files;
 pub(crate) mod frozen;
 pub(crate) mod glibc;
 mod heap_walk;
-mod lists;
 mod mapped;
 pub(crate) mod objects;
 pub(crate) mod resident;
@@ -21,13 +20,12 @@ mod shared;
 mod sites;
 mod statistics;
 mod table;
-mod threads;
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memintro_abi::{HookApi, Mode, OwnRange};
@@ -44,14 +42,10 @@ const ROOM: usize = 24 << 20;
 /// The part at the end for shared pages; before that, it is for the table of mappings.
 const SHARED_PAGES: usize = 4 << 20;
 const TABLE: usize = 4 << 20;
-/// Before the text, its length, whether it is whole, and whether there were many free chunks.
+/// Before the text, its length, and whether it is whole.
 const HEAD: usize = 64;
 const OUTCOME_AT: usize = 8;
-const MANY_AT: usize = 16;
 const TEXT: usize = ROOM - HEAD - TABLE - SHARED_PAGES;
-
-/// Whether the last copy found more free chunks than their lists are followed for: then the next one need not try.
-static MANY: AtomicU32 = AtomicU32::new(0);
 
 /// What is wanted.
 #[derive(Clone, Copy)]
@@ -59,21 +53,8 @@ pub(crate) struct Wanted {
     /// Ask which pages are resident; otherwise spread each mapping's resident bytes evenly, as where the
     /// kernel does not say.
     pub(crate) pagemap: bool,
-    /// Without pages of Ruby's heap, how malloc's chunks are counted.
-    pub(crate) ways: Ways,
     /// After so long the copy is ended.
     pub(crate) seconds: u32,
-}
-
-/// How malloc's chunks are counted where their owners are not asked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ways {
-    /// By the lists of free chunks, and if these do not say all, by a walk over all chunks.
-    Lists,
-    /// By a walk.
-    Walk,
-    /// By both, one after the other, to compare them: the figures are there twice.
-    Both,
 }
 
 /// A copy at work.
@@ -89,8 +70,6 @@ pub(crate) struct Counting {
     allocator: Option<Statistics>,
     /// Whether the C library is asked as well. It goes through all free chunks, and no thread may allocate meanwhile.
     asks_libc: bool,
-    /// Whether its end is not waited for, once it has answered.
-    leaves: bool,
     deadline: Instant,
 }
 
@@ -124,27 +103,23 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage], prepared: Prepared) -> s
     let own_code = hook_link::path().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
     let maps = File::open("/proc/self/smaps")?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(wanted.seconds) + 1);
-    let has_many = wanted.ways == Ways::Lists && MANY.load(Ordering::Relaxed) != 0;
     let plan = child::Plan {
-        wanted: Wanted { ways: if has_many { Ways::Walk } else { wanted.ways }, ..wanted },
+        wanted,
         pages,
         own: &own,
         own_code: own_code.as_os_str().as_bytes(),
         hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),
-        threads: threads::Threads::now().filter(|_| pages.is_empty()),
         // SAFETY: a variable of Ruby, which is set before any extension is loaded.
         object: usize::try_from(unsafe { rb_sys::rb_cObject }).ok(),
         text: shared.start().wrapping_add(HEAD),
         room: TEXT,
         length: length(&shared),
         outcome: outcome(&shared),
-        many: many(&shared),
         table: table(&shared),
         shared_pages: shared_pages.as_ref(),
     };
     let allocator = statistics::of_other();
     let copy = copy::make(Life { seconds: wanted.seconds, kept: [] }, || child::run(&plan))?;
-    let with_heap = !pages.is_empty();
     Ok(Counting {
         copy,
         shared,
@@ -152,8 +127,7 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage], prepared: Prepared) -> s
         maps,
         read: None,
         allocator,
-        asks_libc: with_heap,
-        leaves: !with_heap,
+        asks_libc: !pages.is_empty(),
         deadline,
     })
 }
@@ -185,12 +159,6 @@ fn outcome(shared: &Shared) -> &Outcome {
     unsafe { &*shared.start().wrapping_add(OUTCOME_AT).cast::<Outcome>() }
 }
 
-/// Whether the copy has found many free chunks.
-fn many(shared: &Shared) -> &AtomicU32 {
-    // SAFETY: after the outcome; zeroes are valid.
-    unsafe { &*shared.start().wrapping_add(MANY_AT).cast::<AtomicU32>() }
-}
-
 fn table(shared: &Shared) -> table::Place {
     // SAFETY: before the end of the mapping, which the copy and this process have as long as they use it.
     unsafe { table::Place::new(shared.start().wrapping_add(ROOM - SHARED_PAGES - TABLE), TABLE) }
@@ -207,19 +175,12 @@ impl Counting {
             let allocator = self.allocator.take().unwrap_or_else(|| statistics::of_libc(self.asks_libc));
             self.read = Some(Read { quick, files, allocator });
         }
-        let whole = if self.leaves {
-            self.copy.answered(outcome(&self.shared), self.deadline, interrupted)?
-        } else {
-            self.copy.wait_until(self.deadline, interrupted)?
-        };
+        let whole = self.copy.answered(outcome(&self.shared), self.deadline, interrupted)?;
         let Read { quick, mut files, allocator } = self.read.take()?;
         if let Some(quick) = quick {
             let table = table(&self.shared);
             files = table.read().and_then(|table| quick.list(shared, table));
             files = files.or_else(|| files::list(&self.maps, shared));
-        }
-        if whole {
-            MANY.store(many(&self.shared).load(Ordering::Relaxed), Ordering::Relaxed);
         }
         let length = usize::try_from(length(&self.shared).load(Ordering::Acquire)).unwrap_or(0);
         let text = self.shared.start().wrapping_add(HEAD);

@@ -8,7 +8,7 @@ use memintro_analysis::account::space::{Area, Space};
 use super::answer::{Answer, open};
 use super::frozen::Region;
 use crate::copy::{
-    self, is_filtered,
+    is_filtered,
     own_memory::{slice, slice_apart},
 };
 
@@ -29,22 +29,14 @@ pub(crate) struct Source {
 
 /// Ranges of resident pages that are kept, before each area is asked for again.
 const MOST_RANGES: usize = 1 << 20;
-/// Pages of a mapping that two threads ask for.
-const LEAST_HALVED: usize = 1 << 15;
 /// Pages of this size have one entry in page tables of x86-64 and, with pages of 4 KiB, aarch64.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// What is resident, where the kernel tells it range by range. This takes a fourth of the time of smaps, which looks at
 /// each page's description as well.
 pub(super) struct Ranges {
-    first: Told,
-    /// What a second thread asks for.
-    second: Option<Told>,
-}
-
-/// Ranges in the order of their addresses.
-struct Told {
     file: i32,
+    /// In the order of their addresses.
     list: &'static mut [(usize, usize)],
     used: usize,
     /// All had room.
@@ -76,38 +68,9 @@ pub(super) fn measure_file(pagemap: i32, mapping: &mut Mapping<'_>) -> bool {
 }
 
 impl Ranges {
-    /// Says what smaps would say of this mapping, in the order of addresses; false if the kernel does not tell. Two
-    /// threads ask for halves of a large one.
+    /// Says what smaps would say of this mapping, in the order of addresses; false if the kernel does not tell.
     pub(super) fn measure(&mut self, mapping: &mut Mapping<'_>) -> bool {
         let area = Area { start: mapping.start, end: mapping.end, first_bit: 0 };
-        let Self { first, second } = self;
-        let large = second.as_mut().filter(|_| (area.end - area.start) / PAGE >= LEAST_HALVED);
-        let told = if let Some(second) = large {
-            let half = area.start + (area.end - area.start) / 2 / HUGE_PAGE * HUGE_PAGE;
-            (second.used, second.zero_pages, second.is_whole) = (0, 0, true);
-            let (mut before, mut after) = (None, None);
-            copy::both(
-                || before = first.measure(Area { end: half, ..area }),
-                || after = second.measure(Area { start: half, ..area }),
-            );
-            first.append(second);
-            before.zip(after).map(|(before, after)| (before.0 + after.0, before.1 + after.1))
-        } else {
-            first.measure(area)
-        };
-        let Some((there, swapped)) = told else { return false };
-        (mapping.rss, mapping.swap) = ((there * PAGE) as u64, (swapped * PAGE) as u64);
-        true
-    }
-}
-
-impl Told {
-    fn new(file: i32) -> Option<Self> {
-        Some(Self { file, list: slice_apart(MOST_RANGES)?, used: 0, is_whole: true, zero_pages: 0 })
-    }
-
-    /// Returns how many pages there are, and how many were swapped out.
-    fn measure(&mut self, area: Area) -> Option<(usize, usize)> {
         let (mut there, mut swapped, mut zero) = (0, 0, 0);
         let kinds = Kinds { any: IS_PRESENT | IS_SWAPPED, told: IS_PRESENT | IS_ZERO | IS_HUGE, all: 0 };
         let is_told = ranges(self.file, area, kinds, |start, end, kind| {
@@ -132,7 +95,8 @@ impl Told {
             }
         });
         self.zero_pages += zero;
-        is_told.then_some((there, swapped))
+        (mapping.rss, mapping.swap) = ((there * PAGE) as u64, (swapped * PAGE) as u64);
+        is_told
     }
 
     fn add(&mut self, start: usize, end: usize) {
@@ -143,14 +107,6 @@ impl Told {
             }
             None => self.is_whole = false,
         }
-    }
-
-    fn append(&mut self, more: &Self) {
-        for (start, end) in more.list.iter().take(more.used) {
-            self.add(*start, *end);
-        }
-        self.is_whole &= more.is_whole;
-        self.zero_pages += more.zero_pages;
     }
 }
 
@@ -183,8 +139,8 @@ impl Source {
 
     /// `None` where the kernel does not tell ranges.
     pub(super) fn ranges(&self) -> Option<Ranges> {
-        let first = if self.tells_ranges { Told::new(self.file) } else { None }?;
-        Some(Ranges { first, second: Told::new(self.file) })
+        let list = if self.tells_ranges { slice_apart(MOST_RANGES) } else { None }?;
+        Some(Ranges { file: self.file, list, used: 0, is_whole: true, zero_pages: 0 })
     }
 
     pub(super) fn most_pages(&self) -> usize {
@@ -200,7 +156,7 @@ impl Source {
         ranges: Option<&Ranges>,
         answer: &mut Answer<'_>,
     ) -> Option<bool> {
-        if let Some(ranges) = ranges.map(|ranges| &ranges.first).filter(|ranges| ranges.is_whole) {
+        if let Some(ranges) = ranges.filter(|ranges| ranges.is_whole) {
             for (start, end) in ranges.list.get(..ranges.used)? {
                 space.set_range(*start, *end);
             }

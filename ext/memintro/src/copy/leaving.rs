@@ -112,7 +112,7 @@ fn take_note(child: libc::pid_t) -> bool {
 
 /// How many threads of the process are no threads of the program: the one that waits for the copy before, if it is
 /// under way.
-pub(crate) fn threads() -> usize {
+pub(super) fn threads() -> usize {
     let number = NUMBER.load(Ordering::Acquire);
     let is_there = is_thread(number).unwrap_or(true);
     if !is_there && number != 0 {

@@ -21,7 +21,6 @@
 //! The maker waits without the GVL, until the copy has answered, the deadline is over, or Ruby interrupts the thread
 //! (`ruby_api::without_gvl`). A [`struct@Copy`] that is dropped before it was waited for is ended.
 
-mod both;
 mod descriptors;
 mod leaving;
 pub(crate) mod own_memory;
@@ -62,9 +61,7 @@ impl Shared {
     }
 }
 
-pub(crate) use both::both;
 pub(crate) use descriptors::{close_all_but, is_filtered};
-pub(crate) use leaving::threads;
 
 /// Wakes who waits for this word, in this process or in another one that shares it. The word may be gone by now.
 pub(crate) fn wake(word: *mut u32) {

@@ -19,7 +19,7 @@ use super::threads::Waiting;
 use super::{Held, MOST_LISTED, Wanted, blocks, found, unused};
 use crate::account::answer::{Answer, open, room_for_maps};
 use crate::account::frozen::{self, Frozen};
-use crate::account::{HeapPage, Ways, glibc, objects};
+use crate::account::{HeapPage, glibc, objects};
 use crate::copy::own_memory::{read_all, slice};
 use crate::copy::{self, Shared};
 
@@ -93,8 +93,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         }
         frozen.owners = Some(Owners::new(areas, slice(Owners::bytes(pages))?));
         let before = answer.broken;
-        let how = glibc::How { ways: Ways::Walk, threads: None, object: None };
-        glibc::walk(&mut frozen, own, how, answer)?;
+        glibc::walk(&mut frozen, own, None, answer)?;
         if let Some(owners) = frozen.owners.as_ref().filter(|_| answer.broken == before)
             && let Some((list, given_up)) = blocks::chunks(owners, &there, followed)
         {

@@ -7,22 +7,20 @@ use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
 use super::heap::checked;
 use super::without_gvl::{wait_without_gvl, without_gvl};
 use super::{errors, native};
-use crate::account::{self, Wanted, Ways};
+use crate::account::{self, Wanted};
 use crate::copy;
 use crate::lookup::look_up;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    native.define_singleton_method("account", function!(take, 4))?;
+    native.define_singleton_method("account", function!(take, 3))?;
     native.define_singleton_method("allocator_figures", function!(allocator_figures, 0))?;
     native.define_singleton_method("site_names", function!(site_names, 1))?;
     native.define_singleton_method("malloc_trim", function!(malloc_trim, 0))
 }
 
 /// `[text, whether it is whole, milliseconds for which Ruby stood still, what the allocator says, the signal that has ended the
-/// copy or 0]`. `walks_heap`: Ruby's
-/// own heap too. `ways`, without that heap: 0, by lists of free chunks; 1, by a walk; 2, by both. After so many seconds,
-/// the copy is ended.
-fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -> Result<RArray, Error> {
+/// copy or 0]`. `walks_heap`: Ruby's own heap too. After so many seconds, the copy is ended.
+fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, seconds: u32) -> Result<RArray, Error> {
     let refused = |error: std::io::Error| {
         errors::error(
             ruby,
@@ -38,12 +36,7 @@ fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -
     let prepared = without_gvl(|| account::prepare(walks_heap && pagemap))?.map_err(refused)?;
     let begun = std::time::Instant::now();
     let pages = if walks_heap { checked(ruby, account::heap_pages())? } else { Vec::new() };
-    let ways = match ways {
-        0 => Ways::Lists,
-        1 => Ways::Walk,
-        _ => Ways::Both,
-    };
-    let wanted = Wanted { pagemap, ways, seconds: seconds.clamp(1, 600) };
+    let wanted = Wanted { pagemap, seconds: seconds.clamp(1, 600) };
     let mut copy = account::begin(wanted, &pages, prepared).map_err(refused)?;
     let pause = begun.elapsed().as_secs_f64() * 1e3;
     let counted = wait_without_gvl(|interrupted| copy.finish(interrupted))?;

@@ -13,7 +13,7 @@ module Memintro
         "own_pages" => 5, "own_code" => 3, "fibers" => 2, "reached_all" => 3, "reached" => 3, "rss" => 1,
         "pagemap" => 1, "zero" => 1, "own" => 1, "file" => 2, "bss" => 1, "other" => 1, "code" => 1,
         "heap_live" => 1, "heap_free" => 1, "heap_empty" => 2, "heap_pages" => 1, "stack" => 2, "glibc" => 1,
-        "by_lists" => 1, "ranges" => 1, "busy" => 1, "broken" => 1, "arena" => 8, "tcache" => 4, "fast" => 3,
+        "ranges" => 1, "busy" => 1, "broken" => 1, "arena" => 8, "tcache" => 4, "fast" => 3,
         "bin" => 3, "tcache_bin" => 3, "fast_bin" => 3, "mmapped" => 3, "counted" => 2, "anonymous" => 1, "type" => 3,
         "imemo" => 3, "searched" => 1, "site" => 4, "stage" => 1, "lost" => 1
       }.freeze

@@ -13,8 +13,6 @@ module Memintro
     class Reading
       # Times that a copy is made again, because another thread was in malloc at its instant.
       TRIES = 3
-      # How blocks are counted where Ruby's heap is left out: those that are free, by malloc's lists.
-      BY_LISTS = 0
       # Most rows of each list in details.
       MOST = 20
       # Least bytes of the last class of free pieces in bins, which has no end.
@@ -30,7 +28,7 @@ module Memintro
       LEAST_ROOM = 8 << 20
       PAGE_TABLES = 512
       BLOCKS = 64
-      private_constant :TRIES, :BY_LISTS, :MOST, :IMEMO, :STAGES_WITHOUT_SITES, :STAGES, :SAID, :FOUND, :LEAST_ROOM,
+      private_constant :TRIES, :MOST, :IMEMO, :STAGES_WITHOUT_SITES, :STAGES, :SAID, :FOUND, :LEAST_ROOM,
                        :PAGE_TABLES, :BLOCKS
 
       # @param ruby [Boolean] with Ruby's heap
@@ -43,7 +41,7 @@ module Memintro
         refuse_near_limit(cgroup)
         figures = shared = pause = allocator = signal = nil
         TRIES.times do
-          text, _, pause, allocator, signal = Native.account(ruby, pagemap, BY_LISTS, seconds)
+          text, _, pause, allocator, signal = Native.account(ruby, pagemap, seconds)
           figures, shared = Figures.both(text)
           break if whole_instant?(figures, ruby) && !CopyEnd.crash?(signal)
         end
