@@ -106,26 +106,8 @@ RSpec.describe "an account of RSS", :vm do
   end
 
   it "stands in snapshots, their files and diffs, and free memory in MEMORY lines" do
-    result = run_ruby(code: <<~RUBY, requires: %w[json tmpdir stringio memintro]).must_succeed.json
-      path = "\#{Dir.mktmpdir}/snapshot.json"
-      Memintro.snapshot(:account).save(path)
-      before = Memintro::Snapshot.load(path)
-      kept = Array.new(40_000) { "x" * 900 }
-      later = Memintro.snapshot(:account)
-      diff = later - before
-      kept.each_index { |n| kept[n] = nil unless (n % 10).zero? }
-      GC.start
-      free = Memintro.account(ruby: false)[:malloc_free].bytes
-      lines = %i[article json].to_h do |format|
-        log = Memintro.log_every(60, written = StringIO.new, format: format, fragmentation: true)
-        sleep(0.01) until written.string.end_with?("\n")
-        log.stop
-        [format, written.string]
-      end
-      puts JSON.generate(keys: before.account.keys, sum: later.account.values.sum, rss: later.memory[:rss_bytes],
-                         grown: diff.account.map { |one| [one.name, one.growth] }.first, text: diff.to_s, free: free,
-                         lines: lines, parts: [%i[all], %i[all account]].map { |parts| Memintro.snapshot(*parts).account&.size })
-    RUBY
+    code = read_program("account/snapshot.rb")
+    result = run_ruby(code: code, requires: %w[json tmpdir stringio memintro]).must_succeed.json
     expect(result[:keys].map(&:to_sym)).to eq(Memintro::Account::NAMES)
     expect(result[:sum]).to eq(result[:rss])
     expect(result[:grown]).to match(["malloc_ruby_objects", be_between(33_000_000, 42_000_000)])

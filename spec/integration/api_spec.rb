@@ -25,27 +25,8 @@ RSpec.describe "the Ruby API" do
 
   %w[full sampled].each do |mode|
     it "finds the sites that matter most as if it had sorted all, and knows what the others add up to (#{mode})" do
-      figures = answer(<<~RUBY)
-        Memintro.start(mode: :#{mode}, sample_bytes: #{mode == 'sampled' ? 2_000 : 'nil'})
-        eval((1..300).map { |n| "def line_\#{n} = Array.new(\#{n % 7 + 2}) { Fiddle.malloc(\#{400 + (n * 37 % 5_000)}) }" }.join("\n"))
-        $kept = (1..150).map { |n| send("line_\#{n}") }
-        Memintro.mark
-        GC.start
-        (100..300).each { |n| $kept << send("line_\#{n}").each_with_index { |block, i| Fiddle.free(block) if i.odd? } }
-        Memintro.stop
-        require "memintro/malloc/call_sites"
-        all = Memintro::CallSites.take
-        few = Memintro::CallSites.take(most: 9, by: :frees)
-        rest = all.top(nil, by: :frees).drop(9)
-        puts JSON.generate(
-          sites: all.size, missed: Memintro::CallSite::FIGURES.reject { |by|
-            [0, 1, 9, 64, 10_000].all? { |n| Memintro.top(n, by: by).map(&:name) == all.top(n, by: by).map(&:name) }
-          },
-          left_out: [few.size, few.rows.size, few.left_out, few.live_bytes_left_out, few.variance_left_out&.round],
-          rest: [all.size, 9, rest.size, rest.sum(&:live_bytes),
-                 (rest.sum { |site| site.variance(:live_bytes) }.round if rest.any?(&:estimated?))]
-        )
-      RUBY
+      bytes = mode == "sampled" ? 2_000 : nil
+      figures = answer("MODE, BYTES = :#{mode}, #{bytes.inspect}; " + read_program("api/heaviest_sites.rb"))
       expect(figures[:sites]).to be > 150
       expect(figures).to include(missed: [], left_out: figures[:rest])
     end

@@ -17,29 +17,7 @@ RSpec.describe "a process that may start no more threads" do
   end
 
   def program(more, folder)
-    <<~RUBY
-      MORE, FOLDER = #{more}, #{folder.dump}
-      Process::UID.change_privilege(60_000 + (Process.pid % 5_000))
-      begin
-        require "memintro"
-      rescue LoadError
-        puts JSON.generate(unreadable: true)
-        exit
-      end
-      threads = Dir.children("/proc/self/task").size
-      Process.setrlimit(Process::RLIMIT_NPROC, threads + MORE)
-      ENV["XDG_RUNTIME_DIR"] = ENV["TMPDIR"] = FOLDER
-      answers = {
-        account: -> { Memintro.account }, holders: -> { Memintro.holders(String) }, leaks: -> { Memintro.leaks },
-        dump: -> { Memintro.heap_dump(File.join(FOLDER, "dump.ndjson.zst")) }, listen: -> { Memintro.listen }
-      }.transform_values do |call|
-        call.call
-        "answered"
-      rescue StandardError => error
-        "\#{error.class}: \#{error.message}"
-      end
-      puts JSON.generate(answers)
-    RUBY
+    "MORE, FOLDER = #{more}, #{folder.dump}\n" + read_program("few_processes/asked.rb")
   end
 
   it "says which limit forbids a copy, and a socket" do

@@ -197,27 +197,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
   # Whether another thread takes a turn that it is offered is the system's to decide, and the spec before shows that one
   # does. Here the offers are counted while rows are made: a new figure for each 2,000 of them.
   it "gives other threads their turns while it makes the rows of a long answer" do
-    result = answer_of(<<~RUBY)
-      GC.stress = false
-      12_000.times do |i|
-        Object.class_eval("def generated\#{i} = nil", "/app/generated/\#{i}.rb", 1)
-        Object.const_set("Generated\#{i}", Class.new).new.then { |object| ($kept ||= []) << object }
-      end
-      $turns = 0
-      Thread.singleton_class.prepend(Module.new { def pass = super.tap { $turns += 1 } })
-      noting = Module.new { def initialize(*) = super.tap { $noted << $turns } }
-      turns = lambda do |kind, &ask|
-        kind.prepend(noting) unless kind < noting
-        $noted = []
-        ask.call
-        [$noted.size, $noted.uniq.size]
-      end
-      puts JSON.generate([turns.(Memintro::IseqGroup) { Memintro.top_iseqs(nil) },
-                          turns.(Memintro::Iseq) { Memintro.each_iseq {} },
-                          turns.(Memintro::HistogramRow) { Memintro.histogram },
-                          turns.(Memintro::Snapshot::Row) { Memintro.snapshot(:classes) },
-                          turns.(Memintro::Snapshot::Row) { Memintro.snapshot(:iseqs) }])
-    RUBY
+    result = answer_of(read_program("heap_edges/redacted.rb"))
     result.each do |rows, turns|
       expect(rows).to be > 11_000
       expect(turns).to be >= (rows / 2000.0).ceil

@@ -88,26 +88,9 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
 
   # What a child says that has a limit: `dump` writes a file, `held` asks a question.
   def said_within_limits(*children)
-    run_ruby(nil, @folder, code: <<~RUBY).must_succeed.json
-      require "json"
-      kept = Array.new(50_000) { |i| [i.to_s] }
-      dump = -> { Memintro.heap_dump(File.join(ARGV[0], "x.zst"))[:objects] > 100_000 }
-      held = -> { Memintro.holders("Array").objects > 50_000 }
-      [dump, held].each(&:call)
-      File.delete(File.join(ARGV[0], "x.zst"))
-      pages = -> { File.read("/proc/self/statm").to_i * 4096 }
-      said = [#{children.map { |child| "-> { #{child} }" }.join(', ')}].map do |child|
-        reading, writing = IO.pipe
-        pid = fork do
-          reading.close
-          writing.print((child.call rescue $!.message))
-          exit!(true)
-        end
-        writing.close
-        reading.read.tap { Process.wait(pid) }
-      end
-      puts JSON.generate([said, Dir.children(ARGV[0])])
-    RUBY
+    calls = children.map { |child| "-> { #{child} }" }
+    program = read_program("heap_hostile/within_limits.rb")
+    run_ruby(nil, @folder, code: "CHILDREN = -> { [#{calls.join(', ')}] }\n#{program}").must_succeed.json
   end
 
   it "say which limit is in the way, and never that nothing was found", :aggregate_failures do

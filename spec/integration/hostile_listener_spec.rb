@@ -24,35 +24,7 @@ RSpec.describe "what listens and is hostile", :listening do
   def against(*arguments, behaviour:) = against_each([arguments], behaviour: behaviour).first
 
   # Forks a process for each command, six at a time, and answers what each left behind.
-  COMMANDS_IN_TURN = <<~RUBY
-    require "json"
-    require "memintro"
-    require "memintro/cli"
-    %w[top snapshot diff ps].each { |name| Memintro::CLI.const_get(name.capitalize) }
-    # As much as an example looks at.
-    beginning = ->(pipe) { (pipe.read(1_000_000) || "").tap { nil while pipe.read(65_536) } }
-    now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
-    results = JSON.parse(ARGV[0]).each_slice(6).flat_map do |commands|
-      commands.map do |words|
-        Thread.new do
-          out, err = Array.new(2) { IO.pipe }
-          begun = now.call
-          pid = fork do
-            Process.setrlimit(:AS, #{MOST_KIB} * 1_024)
-            [[$stdout, out], [$stderr, err]].each { |stream, pipe| stream.reopen(pipe[1]) }
-            code = Memintro::CLI.start(words)
-            [$stdout, $stderr].each(&:flush)
-            exit!(code)
-          end
-          [out, err].each { |pipe| pipe[1].close }
-          texts = [out, err].map { |pipe| Thread.new { beginning[pipe[0]] } }.map(&:value)
-          status = Process.wait2(pid).last
-          { code: status.exitstatus, took: now.call - begun, texts: texts.map { |text| [text].pack("m0") } }
-        end
-      end.map(&:value)
-    end
-    puts JSON.generate(results)
-  RUBY
+  COMMANDS_IN_TURN = "MOST_KIB = #{MOST_KIB}\n" + Subprocess.read_program("hostile_listener/commands_in_turn.rb")
 
   Ended = Struct.new(:code, :took, :stdout, :stderr)
 

@@ -139,28 +139,8 @@ RSpec.describe "instruction sequences", :vm do
 
   # Ruby's own list of the heap, and a wrapper made for each iseq in it, as iseq_collector makes them.
   it "counts the bytes of all together as Ruby does" do
-    result = answer_of(<<~RUBY, requires: %w[json objspace tempfile fiddle memintro])
-      GC.stress = false
-      #{OF_WRAPPERS}
-      def listed
-        Tempfile.create do |file|
-          ObjectSpace.dump_all(output: file)
-          file.rewind
-          file.each_line.grep(/"imemo_type":"iseq"/).map { |line| JSON.parse(line).values_at("address", "memsize") }
-        end
-      end
-      make = Fiddle::Function.new(Fiddle::Handle::DEFAULT["rb_iseqw_new"], [Fiddle::TYPE_VOIDP], Fiddle::TYPE_VOIDP)
-      2.times { listed.size && Memintro.iseqs }
-      GC.start
-      GC.disable
-      before = Memintro.iseqs
-      list = listed
-      after = Memintro.iseqs
-      wrappers = list.map { |address, _| Fiddle.dlunwrap(make.call(Integer(address)).to_i) }
-      puts JSON.generate(before: before.to_h, after: after.to_h, classes: wrappers.map(&:class).uniq,
-                         listed: { count: list.size, bytes: list.sum(&:last) },
-                         wrapped: { count: wrappers.size, bytes: wrappers.sum { |wrapper| bytes_by(wrapper) } })
-    RUBY
+    code = OF_WRAPPERS + read_program("iseqs/sums.rb")
+    result = answer_of(code, requires: %w[json objspace tempfile fiddle memintro])
     expect(result[:classes]).to eq(["RubyVM::InstructionSequence"])
     expect(result[:before]).to eq(result[:after]).and eq(result[:listed]).and eq(result[:wrapped])
     expect(result[:before][:count]).to be > 500

@@ -337,28 +337,11 @@ RSpec.describe "looking into a program" do
   end
 
   describe "from unusual places" do
-    def answers(code) = run_ruby(code: code).must_succeed.stdout
+    def answers(code, *arguments) = run_ruby(nil, *arguments, code: code).must_succeed.stdout
 
     it "works in a trap handler, a finalizer, a thread, a forked child, and after a block that raised" do
-      expect(answers(<<~RUBY)).to eq("trap finalizer thread fork raised ")
-        first = Memintro.snapshot(:all)
-        file = #{path("t.json").inspect}
-        good = ->(name) { d = Memintro.snapshot(:all).save(file) - first; STDOUT.syswrite(name + " ") if d.to_s.size > 100 }
-        trap("USR1") { good.("trap") }
-        Process.kill(:USR1, Process.pid)
-        sleep 0.01 until File.exist?(file)
-        def finalized(good) = ObjectSpace.define_finalizer(Object.new, proc { good.("finalizer") unless $done; $done = true })
-        10.times { finalized(good) }
-        GC.start
-        Thread.new { good.("thread") }.join
-        Process.wait(fork { good.("fork") if Memintro.snapshot.pid == Process.pid; exit! })
-        begin
-          Memintro.untracked { Memintro.snapshot; raise "x" }
-        rescue RuntimeError
-          good.("raised")
-        end
-        exit!(true)
-      RUBY
+      expect(answers(read_program("look/unusual_places.rb"), path("t.json")))
+        .to eq("trap finalizer thread fork raised ")
     end
 
     it "walks the heap once for what the parts have in common, with the sums that each has alone" do
@@ -376,26 +359,8 @@ RSpec.describe "looking into a program" do
     end
 
     it "marks what a sample says, also when it was saved" do
-      expect(answers(<<~RUBY)).to include("malloc live ~", "note: Malloc was sampled", "same: true")
-        Memintro.start(mode: :sampled)
-        first = Memintro.snapshot
-        kept = Array.new(2_000) { "x" * 50_000 }
-        second = Memintro.snapshot
-        puts second.inspect, second - first
-        second.save(#{path("s.json").inspect})
-        loaded = Memintro::Snapshot.load(#{path("s.json").inspect})
-        # Standard errors are saved, variances are what they are computed from: differences of those are rounded.
-        close = lambda do |one, other|
-          case one
-          when Hash then one.keys == other.keys && one.all? { |key, value| close.(value, other[key]) }
-          when Array then one.size == other.size && one.zip(other).all? { |pair| close.(*pair) }
-          when Float then (one - other).abs <= [one.abs * 1e-6, 1e-3].max
-          else one == other
-          end
-        end
-        same = close.(second.to_h, loaded.to_h)
-        puts "same: \#{same && loaded.inspect == second.inspect}"
-      RUBY
+      expect(answers(read_program("look/sampled.rb"), path("s.json")))
+        .to include("malloc live ~", "note: Malloc was sampled", "same: true")
     end
 
     it "is refused in words in a Ractor, and what walks the heap while there are several" do

@@ -198,39 +198,7 @@ RSpec.describe "Memintro.measure" do
   end
 
   it "measures beside tracked objects, whichever of both begins or ends first" do
-    figures = measured(<<~RUBY)
-      work = ->(keep) { 1_000.times { |i| one = Object.new; keep << one if i < 300 }; nil }
-      line = __LINE__ - 1
-      live = -> { GC.start; Memintro["-e:\#{line}"].classes["Object"].to_a.first }
-      2.times { Memintro.measure { work.call([]) } }
-      answers = []
-      taken = lambda do |name, m, kept|
-        raise unless kept.size % 300 == 0
-        answers << [name, m.objects_allocated, m.objects_retained, m.process_objects_allocated, m.notes]
-      end
-      tracked = []
-
-      Memintro.start(objects: true)
-      m = Memintro.measure { work.call(tracked) }
-      taken.call("within", m, tracked)
-      counts = [live.call]
-      m = Memintro.measure { work.call(tracked); GC.compact rescue nil }
-      taken.call("moved", m, tracked)
-      counts << live.call
-      m = Memintro.measure { work.call(tracked); Memintro.start(objects: false); work.call([]) }
-      taken.call("tracking ends first", m, tracked)
-      off = Memintro::Native.tracks_objects
-      fresh = []
-      m = Memintro.measure { work.call(fresh); Memintro.start(objects: true); work.call(fresh) }
-      taken.call("tracking begins second", m, fresh)
-      counts << live.call
-      work.call(fresh)
-      counts << live.call
-      Memintro.stop
-      m = Memintro.measure { work.call(fresh) }
-      taken.call("alone", m, fresh)
-      puts JSON.generate(answers: answers, counts: counts, off: off)
-    RUBY
+    figures = measured(read_program("measure/nested.rb"))
     figures[:answers].each do |name, made, kept, all, notes|
       rounds = name.match?(/first|second/) ? 2 : 1
       expect(made).to be_between(1_000 * rounds, 1_000 * rounds + 120), "#{name}: #{made}"

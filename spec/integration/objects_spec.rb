@@ -154,24 +154,7 @@ RSpec.describe "objects by line" do
 
   it "changes nothing for ObjectSpace.each_object, WeakRef and finalizers" do
     [false, true, :sampled].each do |objects|
-      answer = objects(<<~RUBY)
-        require "weakref"
-        Kept = Class.new
-        def at_end(ended, number) = proc { ended << number }
-        Memintro.start(objects: #{objects.inspect})
-        kept = Array.new(1_000) { Kept.new }
-        line = __LINE__ - 1
-        ended = []
-        weak = kept.map { |object| WeakRef.new(object) }
-        kept.each_with_index { |object, number| ObjectSpace.define_finalizer(object, at_end(ended, number)) }
-        kept = kept.each_slice(4).map(&:first)
-        3.times { GC.start }
-        GC.compact
-        alive = weak.count(&:weakref_alive?)
-        each = ObjectSpace.each_object(Kept).map(&:object_id)
-        ours = Memintro["-e:\#{line}"].classes["Kept"].to_a.first if Memintro::Native.tracks_objects
-        puts JSON.generate(alive: alive, each: each.uniq.size, ended: ended.uniq.size, kept: kept.size, ours: ours)
-      RUBY
+      answer = objects("OBJECTS = #{objects.inspect}; " + read_program("objects/weak_and_finalized.rb"))
       # The stack may hold a few.
       expect(answer[:alive]).to be_between(250, 255)
       expect(answer).to include(kept: 250, each: answer[:alive], ended: 1_000 - answer[:alive])

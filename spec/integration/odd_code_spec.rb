@@ -12,30 +12,7 @@ RSpec.describe "odd code" do
   # the code at its address.
   [1, 16].each do |depth|
     it "is asked for anew when the collector has marked, in call sites of #{depth} lines" do
-      found = answer(<<~RUBY)
-        big = Array.new(100_000) { |i| [i] }
-        KEEP = []
-        code = eval("-> { KEEP << ('x' * 20_000) }", TOPLEVEL_BINDING, "\#{'a' * 700}.rb", 1)
-        string = Fiddle::Pointer.new(Fiddle.dlwrap(code.source_location[0]))
-        path = Fiddle::Pointer.new(string[24, 8].unpack1("J"))
-        state = -> { GC.latest_gc_info(:state) }
-        seen = []
-        steps = [
-          -> { GC.start(immediate_mark: false, immediate_sweep: false) },
-          -> { path[0] = "b".ord },
-          -> { Object.new while state.call == :marking }
-        ]
-        Memintro.start(stack_depth: #{depth})
-        steps.each do |step|
-          step.call
-          seen << [state.call, GC.count]
-          code.call
-        end
-        names = Memintro.top(nil).select { |site| site.name.end_with?("aaa.rb:1") }
-        puts JSON.generate(seen: seen, sites: names.to_h { |site|
-          [site.name[0], site.each_block.count { |size,| size > 19_000 }]
-        })
-      RUBY
+      found = answer("DEPTH = #{depth}; " + read_program("odd_code/changed_path.rb"))
       (first, count), (second, same), (last, still) = found[:seen]
       expect([first, second, same, still]).to eq(["marking", "marking", count, count])
       expect(last).not_to eq("marking")

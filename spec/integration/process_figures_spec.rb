@@ -154,25 +154,8 @@ RSpec.describe "Memintro.rss and its relatives" do
   it "takes each figure from its place in the kernel's files, to the byte" do
     files = %w[stat statm status smaps_rollup].to_h { |name| [name, File.read("/proc/self/#{name}")] }
     pages = Etc.sysconf(Etc::SC_PAGESIZE) / 1024
-    lines = ruby_without_proc(<<~RUBY)
-      files = #{files.inspect}
-      kernel = lambda do |pid, parent, figures|
-        given = files.transform_values do |text|
-          figures.reduce(text) { |all, (name, kib)| all.sub(/^\#{name}:.*/, "\#{name}: \#{kib} kB") }
-        end
-        given["stat"] = given["stat"].sub(/\\A.*\\) \\S \\d+/, "\#{pid} (a) b) S \#{parent}")
-        given["statm"] = "\#{pid} 1000 30 4 0 5 0\n"
-        Dir.mkdir("/proc/\#{pid}")
-        given.each { |name, text| File.write("/proc/\#{pid}/\#{name}", text) }
-      end
-      kernel.call(4711, 1, "Rss" => #{1000 * pages}, "VmHWM" => 5_000, "VmSwap" => 20, "Pss" => 300, "Private_Clean" => 4_000,
-                           "Private_Dirty" => 50_000, "Private_Hugetlb" => 600_000, "SwapPss" => 7_000_000)
-      kernel.call(4712, 4711, "Rss" => #{1000 * pages}, "VmHWM" => 6_000, "VmSwap" => 30, "Pss" => 400, "Private_Clean" => 5_000,
-                              "Private_Dirty" => 60_000, "Private_Hugetlb" => 700_000, "SwapPss" => 8_000_000)
-      File.symlink("4711", "/proc/self")
-      p %i[rss peak_rss pss uss swap vsize].map { |name| Memintro.public_send(name) }
-      p Memintro::ProcessMemory.new(4711).to_h.values, Memintro::ProcessMemory.new(4711, children: true).to_h.values
-    RUBY
+    program = read_program("process_figures/kernel_files.rb")
+    lines = ruby_without_proc("files, pages = #{files.inspect}, #{pages}\n#{program}")
     alone = [1000 * pages, 5_000, 300, 654_000, 20, 4711 * pages].map { |kib| kib * 1024 }
     family = [2000 * pages, 11_000, 700, 1_419_000, 15_000_000, 9423 * pages].map { |kib| kib * 1024 }
     expect(lines.map { |line| JSON.parse(line) }).to eq([alone, alone, family])

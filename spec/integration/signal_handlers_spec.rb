@@ -56,28 +56,9 @@ RSpec.describe "Memintro in a signal handler", :race do
     code = QUESTIONS.map { |name, text| "ask(:#{name}) { #{text} }" }.join("\n")
     saved = run_ruby(code: "puts Memintro.snapshot.to_json").must_succeed.stdout
     file = Tempfile.new("memintro-saved").tap { |io| io.write(saved) && io.flush }
-    run_ruby(code: <<~RUBY + "#{code}\nputs JSON.generate($answers)", env: { "SAVED" => file.path }).must_succeed.json
-      require "json"
-      require "memintro/get_process_mem"
-      require "stringio"
-      GC.stress = false
-      $answers = {}
-      def ask(name)
-        reader, writer = IO.pipe
-        pid = fork do
-          answer = nil
-          asked = -> { answer ||= begin; yield; rescue Exception => e; "\#{e.class}: \#{e.message}"; end }
-          #{INTERRUPTIONS.fetch(interruption)}
-          deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 30
-          sleep 0.001 until answer || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
-          writer.write(JSON.generate([answer]))
-          exit!(0)
-        end
-        writer.close
-        $answers[name] = JSON.parse(reader.read)[0]
-        Process.wait(pid)
-      end
-    RUBY
+    code = "INTERRUPTION = #{INTERRUPTIONS.fetch(interruption).dump}\n" \
+           "#{read_program('signal_handlers/asking.rb')}#{code}\nputs JSON.generate($answers)"
+    run_ruby(code: code, env: { "SAVED" => file.path }).must_succeed.json
   end
 
   it "answers every question that can be asked" do

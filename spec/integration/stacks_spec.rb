@@ -67,30 +67,7 @@ RSpec.describe "whole stacks" do
 
   it "leave the figures of lines as they are without" do
     figures = [1, 2, 16, 64].map do |depth|
-      answer(<<~RUBY)
-        #{TWO_CALLERS}
-        # What the first start loads empties Ruby's caches of constants.
-        Memintro.start(stack_depth: #{depth}, objects: true)
-        Memintro.stop
-        work
-        GC.disable
-        Memintro.start(stack_depth: #{depth}, objects: true)
-        Memintro.mark
-        work
-        # The second one has the collections in between.
-        GC.enable
-        GC.start
-        2.times { GC.start }
-        site = Memintro.top(nil).find { |one| one.name == "-e:2" }
-        old = Memintro.top(nil, older_than_gcs: 1).find { |one| one.name == "-e:2" }
-        # Ruby makes a table of its own there, or does not; each is less than a tenth of the strings' bytes.
-        puts JSON.generate(
-          bytes: [site.live_bytes, site.total_bytes, site.growth, site.old_bytes, old.live_bytes].map { |all| all / 10_000 },
-          blocks: site.each_block.count { |size,| size == 10_000 },
-          whole: site.old_blocks == site.live_blocks && old.live_blocks == site.live_blocks,
-          objects: [site.live_objects, site.object_bytes, site.object_allocations], classes: site.classes["String"].first,
-          place: [site.name, site.path, site.lineno, site.kind])
-      RUBY
+      answer("#{TWO_CALLERS}DEPTH = #{depth}\n" + read_program("stacks/figures_of_lines.rb"))
     end
     expect(figures.uniq).to eq([figures.first])
     expect(figures.first).to include(bytes: [300] * 5, blocks: 300, whole: true, classes: 300,
@@ -164,32 +141,7 @@ RSpec.describe "whole stacks" do
   end
 
   it "go on in a forked child, begin anew with another depth, and end with depth 1" do
-    found = answer(<<~RUBY)
-      #{TWO_CALLERS}
-      Memintro.start(stack_depth: 8)
-      work
-      reader, writer = IO.pipe
-      pid = fork do
-        work
-        writer.write(JSON.generate(Memintro.stacks(4, site: "-e:2").map { |one| one.live_bytes / 10_000 }))
-        exit!(0)
-      end
-      writer.close
-      child = JSON.parse(reader.read)
-      Process.wait(pid)
-      Memintro.start(stack_depth: 2)
-      fresh = Memintro["-e:2"]
-      work
-      two = Memintro.stacks(2, site: "-e:2").map { |one| [one.live_bytes / 10_000, one.stack.map(&:label)] }
-      Memintro.start(stack_depth: 1)
-      work
-      refusal = begin
-        Memintro.stacks
-      rescue Memintro::Error => e
-        e.message
-      end
-      puts JSON.generate(child: child, fresh: fresh, two: two, refusal: refusal, one: Memintro["-e:2"].live_bytes / 10_000)
-    RUBY
+    found = answer(TWO_CALLERS + read_program("stacks/forked_child.rb"))
     expect(found).to include(child: [225, 225, 75, 75], fresh: nil, one: be_between(300, 301),
                              two: [[225, %w[leak often]], [75, ["leak", "block in seldom"]]],
                              refusal: include("stack_depth: 16"))

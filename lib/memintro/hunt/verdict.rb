@@ -28,7 +28,7 @@ module Memintro
       # With less work, less growth is enough, down to this part.
       LEAST_WORK = 0.25
       # With so much of the former work, it has not become less.
-      SAME_WORK = 0.9
+      SAME_WORK = 0.8
       # Standard errors by which a mean of work may be off.
       DOUBT = 2
       private_constant :LEAD, :PART, :LEAST_WORK, :SAME_WORK, :DOUBT
