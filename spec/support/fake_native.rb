@@ -46,6 +46,10 @@ class FakeNative
 
   %i[mark clear reset refresh].each { |name| define_method(name) { @calls << name and nil } }
 
+  %i[estimate site_estimate total_estimate page].each do |name|
+    define_method(name) { |*figures| @real.public_send(name, *figures) }
+  end
+
   def parse_json(...) = @real.parse_json(...)
   def provided?(...) = @real.provided?(...)
   def provide(...) = @real.provide(...)

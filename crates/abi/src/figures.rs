@@ -327,6 +327,18 @@ macro_rules! define_totals {
                 [$(self.$sum.variance,)+ $(self.$sum.skew,)+]
             }
 
+            /// From [`Self::values`] and [`Self::doubts`]. What is missing at their ends is 0.
+            #[must_use]
+            pub fn of(values: &[u64], doubts: &[f64]) -> Self {
+                let (mut values, mut doubts) = (values.iter().copied(), doubts.iter().copied());
+                let mut made = Self { estimated: u64::from(doubts.len() > 0), ..Self::default() };
+                $(made.$sum.value = values.next().unwrap_or(0);)+
+                $(made.$exact = values.next().unwrap_or(0);)+
+                $(made.$sum.variance = doubts.next().unwrap_or(0.0);)+
+                $(made.$sum.skew = doubts.next().unwrap_or(0.0);)+
+                made
+            }
+
             /// Reads it from the numbers that make it up in memory.
             pub fn read(next: Words<'_>) -> Option<Self> {
                 Some(Self {

@@ -1,9 +1,8 @@
-//! Standard errors and intervals of a call site's sampled figures, as `Memintro::Estimates` and `Memintro::CallSite`
-//! compute them in Ruby. A spec compares the two.
+//! Standard errors and intervals of sampled figures: of a call site, and of the process.
 
-use memintro_abi::{Estimated, Figures};
+use memintro_abi::{Adds, Estimated, Figures, Unit};
 
-use crate::figures::{self, computed};
+use crate::figures::{self, Reader, computed};
 use crate::sites::Site;
 
 /// The factor for one draw: blocks that are rare and stand for much are missing from most samples.
@@ -27,6 +26,20 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// A figure with its variance, its skew, and how much of it one block stands for of those that it is a part of. The
+    /// variance is never below zero, although the difference of two large numbers may be.
+    #[must_use]
+    pub fn new(value: f64, variance: f64, skew: f64, others: f64) -> Self {
+        let own = per_sample(&Estimated { value: 0, variance, skew });
+        Self {
+            value,
+            variance: variance.max(0.0),
+            own_per_sample: own,
+            per_sample: own.max(others),
+            even: false,
+        }
+    }
+
     /// The error as if one more block had been sampled, because the spread of few samples is too small.
     #[must_use]
     pub fn standard_error(&self) -> f64 {
@@ -53,7 +66,7 @@ impl Estimate {
     /// blocks or bytes.
     pub(crate) fn of_sum(of: &Estimated, one: Option<f64>) -> Self {
         match one {
-            Some(one) => estimate(of.value as f64, of.variance, of.skew, one),
+            Some(one) => Self::new(of.value.cast_signed() as f64, of.variance, of.skew, one),
             None => even(of.value as f64, of.variance),
         }
     }
@@ -116,7 +129,7 @@ impl OfObjects {
             skew: (live_bytes.own_per_sample * live_bytes.variance) + slots.skew.max(0.0),
         };
         let estimate =
-            |value: i64, of: &Estimated, one: f64| estimate(value as f64, of.variance, of.skew, one);
+            |value: i64, of: &Estimated, one: f64| Estimate::new(value as f64, of.variance, of.skew, one);
         Self {
             live_objects: estimate(computed::live_objects(record, aged), &live, one),
             object_bytes: estimate(computed::object_bytes(record, aged), &slots, byte),
@@ -139,11 +152,11 @@ impl Estimates {
         let bytes = aged.map_or_else(|| left(&of.total_bytes, &of.freed_bytes), |aged| aged.bytes);
         let blocks = aged.map_or_else(|| left(&of.allocations, &of.frees), |aged| aged.blocks);
         let live_bytes =
-            estimate(computed::live_bytes(record, aged) as f64, bytes.variance, bytes.skew, byte);
+            Estimate::new(computed::live_bytes(record, aged) as f64, bytes.variance, bytes.skew, byte);
         let live_blocks =
-            estimate(computed::live_blocks(record, aged) as f64, blocks.variance, blocks.skew, block);
+            Estimate::new(computed::live_blocks(record, aged) as f64, blocks.variance, blocks.skew, block);
         let growth = computed::growth(record, aged) as f64;
-        let growth = Estimate { even: true, ..estimate(growth, of.marked_bytes.variance, 0.0, byte) };
+        let growth = Estimate { even: true, ..Estimate::new(growth, of.marked_bytes.variance, 0.0, byte) };
         // Without a mark all live bytes are growth.
         let unmarked = aged.is_none() && of.marked_bytes.value == 0;
         Self {
@@ -157,6 +170,20 @@ impl Estimates {
             objects: OfObjects::of(site, &live_bytes),
             ..figures::estimates(of, block, byte)
         }
+    }
+}
+
+impl Estimates {
+    /// The estimate of one figure of a site, and its interval; none if it has no standard error.
+    #[must_use]
+    pub fn of_figure(site: &Site, figure: &Reader) -> Option<(Estimate, (f64, f64))> {
+        let all = Self::of(site);
+        let found = *figure.estimate(&all)?;
+        let interval = match (figure.figure.adds, figure.figure.unit) {
+            (Adds::Derived, Unit::Change) => all.growth_interval,
+            _ => found.interval(),
+        };
+        Some((found, interval))
     }
 }
 
@@ -184,15 +211,31 @@ impl Totals {
     /// Of a process whose samples have this mean distance; 0: it is not known.
     #[must_use]
     pub fn of(figures: &Figures, sample_bytes: u64) -> Self {
-        let nothing_sampled = figures.allocated_bytes.variance <= 0.0;
-        let mean = if nothing_sampled { sample_bytes as f64 } else { 0.0 };
-        let byte = mean.max(per_sample(&figures.allocated_bytes));
-        let block = (mean / LEAST_BLOCK).max(per_sample(&figures.allocations));
+        Self::with(figures, Self::nothing_sampled(figures, sample_bytes), false)
+    }
+
+    /// How many bytes and blocks one sample would have stood for, if there is none.
+    #[must_use]
+    pub fn nothing_sampled(figures: &Figures, sample_bytes: u64) -> (f64, f64) {
+        let mean = if figures.allocated_bytes.variance <= 0.0 { sample_bytes as f64 } else { 0.0 };
+        (mean, mean / LEAST_BLOCK)
+    }
+
+    /// Of figures of which one sample stands for at least so many bytes and blocks. `is_flow`: they are differences of
+    /// totals. A block whose allocation and free are both in a sum adds no uncertainty; in a difference this is not known.
+    #[must_use]
+    pub fn with(figures: &Figures, (byte, block): (f64, f64), is_flow: bool) -> Self {
+        let byte = byte.max(per_sample(&figures.allocated_bytes));
+        let block = block.max(per_sample(&figures.allocations));
         let all = |of: &Estimated, one: f64| Estimate::of_sum(of, Some(one));
         let live = |came: &Estimated, went: &Estimated, one: f64| {
+            let value = came.value.wrapping_sub(went.value).cast_signed() as f64;
+            if is_flow {
+                let sum = Estimate::new(value, came.variance + went.variance, 0.0, one);
+                return Estimate { even: true, ..sum };
+            }
             let of = left(came, went);
-            let value = came.value.wrapping_sub(went.value).cast_signed();
-            estimate(value as f64, of.variance, of.skew, one)
+            Estimate::new(value, of.variance, of.skew, one)
         };
         Self {
             allocated_bytes: all(&figures.allocated_bytes, byte),
@@ -205,7 +248,8 @@ impl Totals {
     }
 
     /// By its name in the list of figures.
-    pub(crate) fn named(&self, name: &str) -> Option<&Estimate> {
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Estimate> {
         match name {
             "allocated_bytes" => Some(&self.allocated_bytes),
             "freed_bytes" => Some(&self.freed_bytes),
@@ -219,19 +263,7 @@ impl Totals {
 }
 
 fn even(value: f64, variance: f64) -> Estimate {
-    Estimate { even: true, ..estimate(value, variance, 0.0, 0.0) }
-}
-
-/// Never below zero, although the difference of two large numbers may be.
-pub(crate) fn estimate(value: f64, variance: f64, skew: f64, others: f64) -> Estimate {
-    let own = per_sample(&Estimated { value: 0, variance, skew });
-    Estimate {
-        value,
-        variance: variance.max(0.0),
-        own_per_sample: own,
-        per_sample: own.max(others),
-        even: false,
-    }
+    Estimate { even: true, ..Estimate::new(value, variance, 0.0, 0.0) }
 }
 
 pub(crate) fn per_sample(of: &Estimated) -> f64 {

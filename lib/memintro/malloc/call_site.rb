@@ -53,7 +53,6 @@ module Memintro
     def initialize(row, aged = nil, epoch = nil, aged_objects = nil)
       @row = row
       @aged_objects = aged_objects
-      @variances = row[SiteRow::VARIANCES]
       @aged = aged
       @epoch = epoch
       freeze
@@ -181,7 +180,7 @@ module Memintro
     def estimated? = sampled_blocks? || sampled_objects?
 
     # @return [Boolean] whether the figures of malloc are
-    def sampled_blocks? = !@variances.nil?
+    def sampled_blocks? = !@row[SiteRow::VARIANCES].nil?
 
     # @return [Boolean] whether the figures of objects are estimated from a sample (`objects: :sampled`)
     def sampled_objects? = SiteRow.sampled_objects?(@row)
@@ -295,115 +294,20 @@ module Memintro
 
     private
 
-    # Figures of malloc may be exact where those of objects are not, and the other way round.
-    def variance_of(name)
-      case name
-      when :retained_bytes then variance_of(:live_bytes) + variance_of(:object_bytes)
-      when *OBJECT_FIGURES then sampled_objects? ? object_doubt(name, SiteRow::OBJECT_VARIANCES) : 0.0
-      else @variances ? malloc_variance(name) : 0.0
-      end
-    end
-
-    def malloc_variance(name)
-      case name
-      when :live_bytes then left(SiteRow::OLD_BYTES_VARIANCE, :total_bytes, :freed_bytes) { |figure|
-                              variance_of(figure)
-                            }
-      when :live_blocks then left(SiteRow::OLD_BLOCKS_VARIANCE, :allocations, :frees) { |figure| variance_of(figure) }
-      when :mean_lifespan then mean_lifespan_variance
-      else SiteRow.variance(@variances, name)
-      end
-    end
-
-    def skew_of(name)
-      case name
-      when :retained_bytes then skew_of(:live_bytes) + skew_of(:object_bytes)
-      when *OBJECT_FIGURES then sampled_objects? ? object_doubt(name, SiteRow::OBJECT_SKEWS) : 0.0
-      else @variances ? malloc_skew(name) : 0.0
-      end
-    end
-
-    # @param from [Integer] the column with the variance, or the skew, of objects made
-    def object_doubt(name, from)
-      row = object_row
-      count = name == :object_bytes ? 2 : 0
-      return row[from + count] if name == :object_allocations
-
-      if @aged
-        column = [count.zero? ? SiteRow::OLD_BLOCKS_VARIANCE : SiteRow::OLD_BYTES_VARIANCE,
-                  from == SiteRow::OBJECT_SKEWS ? 2 : 0].sum
-        return @aged_objects.to_a[column].to_f
-      end
-
-      Estimates.left(row[from + count], row[from + count + 1])
-    end
-
-    def malloc_skew(name)
-      case name
-      when :live_bytes then left(SiteRow::OLD_BYTES_SKEW, :total_bytes, :freed_bytes) { |figure| skew_of(figure) }
-      when :live_blocks then left(SiteRow::OLD_BLOCKS_SKEW, :allocations, :frees) { |figure| skew_of(figure) }
-      when *SiteRow::SKEWED then SiteRow.skew(@variances, name)
-      else 0.0
-      end
-    end
-
-    # The variance or skew of what is live: of the old blocks if only these count, otherwise of allocations less frees.
-    def left(column, came, went)
-      @aged ? @aged[column].to_f : Estimates.left(yield(came), yield(went))
-    end
+    def estimate_of(name) = Native.site_estimate(@row, @aged, @aged_objects, name)
 
     def erring = sampled_objects? ? ESTIMATES : MALLOC_ESTIMATES
 
     def told = erring.reject { |name| Figures[name].age? }
 
-    def summed = SiteRow::SKEWED
+    def summed = Figures::SKEWED
 
     def certain?(name)
       case name
       when :retained_bytes then !estimated?
       when *OBJECT_FIGURES then !sampled_objects?
-      else @variances.nil?
+      else !sampled_blocks?
       end
-    end
-
-    # Possibly no free was sampled. At least one allocation was, because otherwise the site would not be known.
-    def others_per_sample(name)
-      figure = Figures[name]
-      return objects_per_sample(name) if figure.adds == :object
-      return 0.0 if figure.age?
-
-      own_per_sample(figure.bytes? ? :total_bytes : :allocations)
-    end
-
-    def objects_per_sample(name)
-      return [own_per_sample(:total_bytes), objects_per_sample(:object_bytes)].max if name == :retained_bytes
-      return 0.0 unless sampled_objects?
-
-      count = name == :object_bytes ? 2 : 0
-      variance = object_row[SiteRow::OBJECT_VARIANCES + count]
-      variance.positive? ? object_row[SiteRow::OBJECT_SKEWS + count] / variance : 0.0
-    end
-
-    # Without a mark, all live bytes count as growth.
-    def bounds(name, value)
-      name == :growth && @aged.nil? ? super(:live_bytes, value) : super
-    end
-
-    def signed?(name)
-      case name
-      when :growth then @aged || !@row[SiteRow::MARKED_BYTES].zero?
-      when :mean_lifespan, :age_total then true
-      end
-    end
-
-    # The variance of a quotient of two sums over the same blocks; good from some ten blocks on.
-    def mean_lifespan_variance
-      return 0.0 if frees.zero?
-
-      mean = mean_lifespan
-      covariance = @variances[SiteRow::LIFESPAN_COVARIANCE]
-      spread = variance_of(:age_total) - (2 * mean * covariance) + (mean * mean * variance_of(:frees))
-      spread / Estimates.square(frees.to_f)
     end
 
     # A row of whole stacks has a cell for its stack, which is empty if it is a line alone.

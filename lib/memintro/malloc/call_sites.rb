@@ -67,7 +67,7 @@ module Memintro
     # @param process [Hash] whose figures they are
     # @return [CallSites] of a file
     def self.of(report, process: report.process)
-      new(Totals.saved(report.totals), report.rows, process).tap { |sites| sites.leave_out(*report.left_out) }
+      new(Totals.of(report.totals), report.rows, process).tap { |sites| sites.leave_out(*report.left_out) }
     end
 
     # @return [Array(Totals, Hash)] of this process, now: all but the sites

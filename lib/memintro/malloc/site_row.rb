@@ -9,7 +9,8 @@ module Memintro
   module SiteRow
     # Names of the columns. If the site is not a line of Ruby, `lineno` is 0 and `name` the whole name; otherwise `name`
     # is the path. `marked_bytes` were live at the mark. `variances` is nil if all is exact; `old` is nil if it is not
-    # known.
+    # known. What these, `old` and `objects` hold of the errors of estimates, only the extension reads
+    # (Native.site_estimate).
     COLUMNS = [:id, :kind, :name, :lineno, *Figures::SUMS, *Figures::MAXIMA, :marked_bytes, :variances, :old, :objects,
                :native_callers].freeze
     # A constant for each: `ID`, `ALLOCATIONS` and so on.
@@ -29,27 +30,14 @@ module Memintro
 
     # What `objects` holds, which is nil where no object was tracked. Bytes are those of slots.
     OBJECT_COLUMNS = Figures.names(Figures::OBJECTS, :sum, :exact, :old)
-    OBJECT_ALLOCATIONS, OBJECT_FREES, OBJECT_TOTAL_BYTES, OBJECT_FREED_BYTES, OBJECT_MARKED_BYTES, OLD_OBJECTS,
-      OLD_OBJECT_BYTES = *0...OBJECT_COLUMNS.size
+    OBJECT_ALLOCATIONS, OBJECT_FREES, OBJECT_TOTAL_BYTES, OBJECT_FREED_BYTES = *0...4
 
-    # What it holds behind these if the objects are a sample: variances and skews.
+    # What it holds behind these if the objects are a sample.
     OBJECT_DOUBTS = %i[sum old].flat_map do |adds|
       %w[variance skew].flat_map { |doubt| Figures.names(Figures::OBJECTS, adds).map { |name| :"#{name}_#{doubt}" } }
     end.freeze
-    # Where {OBJECT_DOUBTS} begin: variances of what came, of what went, and the skews of both.
-    OBJECT_VARIANCES = OBJECT_COLUMNS.size
-    OBJECT_SKEWS = OBJECT_VARIANCES + 4
-
-    # What `old` and the rows of Memintro::Native.live_by_site begin with: bytes and blocks of some age; and, of
-    # estimates, their variances and skews.
-    OLD_BYTES, OLD_BLOCKS, OLD_BYTES_VARIANCE, OLD_BLOCKS_VARIANCE, OLD_BYTES_SKEW, OLD_BLOCKS_SKEW = *0...6
-
-    # What `variances` holds: of these figures; what gives the mean lifespan its standard error; and skews of the first
-    # four.
-    SKEWED = Figures::SKEWED
-    SUMS = [*SKEWED, :growth, *(Figures::SUMS - SKEWED)].freeze
-    LIFESPAN_COVARIANCE = SUMS.size
-    SKEWS = LIFESPAN_COVARIANCE + 1
+    # What `old` and the rows of Memintro::Native.live_by_site begin with: bytes and blocks of some age.
+    OLD_BYTES, OLD_BLOCKS = *0...2
 
     # The sums of several rows, none of which has what another has. Variances of sites add up, because their samples are
     # drawn independently.
@@ -105,19 +93,9 @@ module Memintro
     end
 
     # @return [Boolean] whether the objects are a sample
-    def self.sampled_objects?(row) = !row[OBJECTS].nil? && row[OBJECTS].size > OBJECT_VARIANCES
+    def self.sampled_objects?(row) = !row[OBJECTS].nil? && row[OBJECTS].size > OBJECT_COLUMNS.size
 
     # @return [Integer] live bytes of malloc and of slots
     def self.retained_bytes(row) = live_bytes(row) + object_bytes(row)
-
-    # @param variances [Array<Float>]
-    # @param figure [Symbol] of {SUMS}
-    # @return [Float]
-    def self.variance(variances, figure) = variances[SUMS.index(figure)]
-
-    # @param variances [Array<Float>]
-    # @param figure [Symbol] of {SKEWED}
-    # @return [Float] 0.0 where a file of an older memintro has none
-    def self.skew(variances, figure) = variances[SKEWS + SKEWED.index(figure)].to_f
   end
 end

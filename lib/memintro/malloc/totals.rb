@@ -22,34 +22,16 @@ module Memintro
     include ValueObject
     include Estimates
 
-    # @param figures [Array] see Memintro::Native.totals
+    # @param figures [Array] see Memintro::Native.totals and Native::Report#totals
     # @return [Totals]
     # @api private
     def self.of(figures)
-      variances = figures[NATIVE.size]
-      new(*figures.first(Figures::OF_PROCESS.size), variances, per_sample: variances && nothing_sampled(variances))
+      new(*figures.first(Figures::OF_PROCESS.size), figures[NATIVE.size], per_sample: figures[NATIVE.size + 1])
     end
-
-    # @param figures [Array] see Native::Report#totals
-    # @return [Totals] of a file
-    # @api private
-    def self.saved(figures) = new(*figures.first(Figures::OF_PROCESS.size), figures[NATIVE.size])
 
     # What Memintro::Native.totals has before the variances.
     NATIVE = Figures.names(Figures::TOTALS, :sum, :exact, :state)
     private_constant :NATIVE
-
-    # The smallest block that an allocator hands out. If no allocation was sampled, it bounds how many there may have
-    # been.
-    LEAST_BLOCK = 16
-    private_constant :LEAST_BLOCK
-
-    # @return [Array(Float, Float), nil] what a sample would have stood for, where there is none
-    def self.nothing_sampled(variances)
-      mean = Native.sample_bytes.to_f
-      [mean, mean / LEAST_BLOCK] unless variances.first.positive? || mean.zero?
-    end
-    private_class_method :nothing_sampled
 
     # @api private
     # @param figures [Array] those of {Figures::OF_PROCESS}; and the variances of {Figures::OF_PROCESS_ESTIMATED} with
@@ -129,47 +111,9 @@ module Memintro
         "noticed when the address came back."
     end
 
-    # A block whose allocation and free are both in the sums adds no uncertainty. In a difference of totals this is not
-    # known.
-    def variance_of(name)
-      case name
-      when :live_bytes then variance_of_difference(:allocated_bytes, :freed_bytes)
-      when :live_blocks then variance_of_difference(:allocations, :frees)
-      else @variances[summed.index(name)]
-      end
-    end
-
-    def variance_of_difference(came, went)
-      came = variance_of(came)
-      went = variance_of(went)
-      @is_flow ? came + went : Estimates.left(came, went)
-    end
-
-    def skew_of(name)
-      return 0.0 unless @variances.size > summed.size
-
-      skews = @variances.drop(summed.size)
-      case name
-      when :live_bytes then @is_flow ? 0.0 : Estimates.left(*skews[0, 2])
-      when :live_blocks then @is_flow ? 0.0 : Estimates.left(*skews[2, 2])
-      else skews[summed.index(name)]
-      end
-    end
+    def estimate_of(name) = Native.total_estimate(@figures, @variances, @per_sample, @is_flow, name)
 
     def summed = Figures::OF_PROCESS_ESTIMATED
-
-    def others_per_sample(name)
-      bytes, blocks = @per_sample
-      if %i[allocated_bytes freed_bytes live_bytes].include?(name)
-        [bytes.to_f, own_per_sample(:allocated_bytes)].max
-      else
-        [blocks.to_f, own_per_sample(:allocations)].max
-      end
-    end
-
-    def signed?(name)
-      @is_flow && %i[live_bytes live_blocks].include?(name)
-    end
 
     def variances_since(earlier)
       return variances unless variances && earlier.variances
@@ -237,12 +181,9 @@ module Memintro
 
     private
 
-    def variance_of(name)
-      @variances[ESTIMATES.index(name)]
-    end
-
-    def others_per_sample(name)
-      @variances[ESTIMATES.size + ESTIMATES.index(name)].to_f
+    def estimate_of(name)
+      at = ESTIMATES.index(name)
+      Native.estimate(self[name], @variances[at], @variances[ESTIMATES.size + at].to_f, false)
     end
 
     # How much one sample stands for is not a flow, so it is not subtracted.

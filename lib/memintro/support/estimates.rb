@@ -5,8 +5,8 @@ require_relative "untracked_text"
 
 module Memintro
   # The methods of figures that may be estimated from a sample (`mode: :sampled`). Exact figures have them as well,
-  # with standard errors of 0.0. A class that includes this lists the figures with a standard error in `ESTIMATES`,
-  # defines `variance_of` for each and, if known, `skew_of` and `others_per_sample`.
+  # with standard errors of 0.0. A class that includes this lists the figures with a standard error in `ESTIMATES`, and
+  # its `estimate_of` has the extension compute what is known of the error of each.
   #
   # The estimates are unbiased. In 93 to 97 of 100 cases the truth is in the {#interval}, which is about two standard
   # errors to each side if many blocks were sampled. If few were sampled, it is longer upwards than downwards: without
@@ -22,12 +22,11 @@ module Memintro
   #   site.live_bytes_standard_error    # => 5190137.2
   #   site.interval(:live_bytes)        # => [42_017_231, 63_142_912]
   module Estimates
-    # A variance that is this much smaller than the two variances it is the difference of is only their rounding
-    # error.
-    ROUNDING = 1e-9
-    # Rare blocks that stand for much are usually missing from a sample, so one draw counts for this much more.
-    UNSEEN = 1.2
-    private_constant :ROUNDING, :UNSEEN
+    # What is known of the error of a figure: how much of it one of its own sampled blocks stands for, and the same of
+    # the blocks that it is a part of; the standard error; the least and the most that the truth is likely to be.
+    # @api private
+    Estimate = Struct.new(:variance, :own_per_sample, :per_sample, :standard_error, :interval)
+    private_constant :Estimate
 
     # Adds `…_standard_error` for each of the figures.
     # @api private
@@ -36,21 +35,6 @@ module Memintro
         base.define_method(:"#{name}_standard_error") { standard_error(name) }
       end
     end
-
-    # @api private
-    # @param allocated [Float] variance or skew of what came
-    # @param freed [Float] the same of what went
-    # @return [Float] of what is live
-    def self.left(allocated, freed)
-      left = allocated - freed
-      left < ROUNDING * allocated ? 0.0 : left
-    end
-
-    # Not `**`: that is the C library's `pow`, whose tables take 0.2 MB that few programs have in memory.
-    # @api private
-    # @param number [Float]
-    # @return [Float]
-    def self.square(number) = number * number
 
     # @return [Boolean] whether the figures, or some of them, are estimated from a sample
     def estimated?
@@ -63,7 +47,7 @@ module Memintro
     # @raise [ArgumentError] if there is no such figure
     def standard_error(name)
       known!(name)
-      estimated? ? Math.sqrt(variance(name) + Estimates.square(per_sample(name))) : 0.0
+      estimate(name)&.standard_error || 0.0
     end
 
     # @param name [Symbol] one of the class's `ESTIMATES`
@@ -76,33 +60,21 @@ module Memintro
     def interval(name)
       known!(name)
       value = public_send(name)
-      return [value, value] unless estimated? && value
+      found = estimate(name) or return [value, value]
 
-      low, high = signed?(name) ? even_bounds(name, value) : bounds(name, value)
+      low, high = found.interval
       value.is_a?(Float) ? [low, high] : [low.floor, high.ceil]
     end
 
     # @api private
     # @param name [Symbol] one of the class's `ESTIMATES`
     # @return [Float] the square of the standard error; variances can be added up
-    def variance(name)
-      # The difference of two large numbers may be slightly below zero.
-      estimated? ? [variance_of(name), 0.0].max : 0.0
-    end
-
-    # @api private
-    # @param name [Symbol] one of the class's `ESTIMATES`
-    # @return [Float] covariance of the figure with its own estimated variance; can be added up as well
-    def skew(name)
-      estimated? ? [skew_of(name), 0.0].max : 0.0
-    end
+    def variance(name) = estimate(name)&.variance || 0.0
 
     # @api private
     # @param name [Symbol] one of the class's `ESTIMATES`
     # @return [Float] how much of the figure one sampled block stands for, or what others of the same origin do
-    def per_sample(name)
-      [own_per_sample(name), others_per_sample(name)].max
-    end
+    def per_sample(name) = estimate(name)&.per_sample || 0.0
 
     # @return [Hash{Symbol => Object}] every attribute, in a fixed order; of estimates also `estimated: true`, the
     #   standard errors and the intervals
@@ -136,7 +108,7 @@ module Memintro
     #   standard error it gives the variance back to whoever reads the figures
     def doubts
       intervals = told.to_h { |name| [:"#{name}_interval", interval(name)] }
-      intervals.merge(summed.to_h { |name| [:"#{name}_per_sample", own_per_sample(name)] })
+      intervals.merge(summed.to_h { |name| [:"#{name}_per_sample", estimate(name).own_per_sample] })
     end
 
     # @api private
@@ -163,8 +135,11 @@ module Memintro
                            "#{self.class::ESTIMATES.join(', ')}"
     end
 
-    # Whether allocations and frees both add to the uncertainty, so that the error is symmetric.
-    def signed?(_name) = false
+    # @return [Estimate, nil] nil: the figure is exact, or there is none
+    def estimate(name)
+      found = estimated? && public_send(name) && estimate_of(name)
+      found ? Estimate.new(*found) : nil
+    end
 
     # Whether this figure is exact although others are estimates.
     def certain?(_name) = false
@@ -172,35 +147,10 @@ module Memintro
     # Figures whose standard errors are written into files.
     def erring = self.class::ESTIMATES
 
-    def skew_of(_name) = 0.0
-
-    def others_per_sample(_name) = 0.0
-
     # Figures whose interval is written into files.
     def told = erring
 
     # Figures that are summed over processes, with their variances and skews.
     def summed = []
-
-    def own_per_sample(name)
-      variance = variance(name)
-      variance.positive? ? skew(name) / variance : 0.0
-    end
-
-    def even_bounds(name, value)
-      reach = 2 * standard_error(name)
-      [value - reach, value + reach]
-    end
-
-    # An estimate that is too low also has too low a spread: if the truth is above the figure, the figure was less
-    # certain than it seems, by {#per_sample} for each step. The bounds are the truths that lie two of *their own*
-    # errors away.
-    def bounds(name, value)
-      variance = variance(name)
-      most = UNSEEN * per_sample(name)
-      least = value.positive? ? [variance / value, most].min : 0.0
-      [[value + (2 * least) - (2 * Math.sqrt(variance + Estimates.square(least))), 0.0].max,
-       value + (2 * most) + (2 * Math.sqrt(variance + Estimates.square(most)))]
-    end
   end
 end

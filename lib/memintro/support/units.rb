@@ -39,7 +39,7 @@ module Memintro
     end
 
     # An error that was squared and extracted again must not become the next greater number. `round(6)` is not used,
-    # because it is the C library's `pow`: see {Estimates.square}.
+    # because it is the C library's `pow`, whose tables take 0.2 MB that few programs have in memory.
     def self.whole(error)
       (error - 0.0000005).ceil
     end

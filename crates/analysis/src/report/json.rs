@@ -168,7 +168,8 @@ pub fn doubts(blocks: &BlockFigures) -> Vec<f64> {
 }
 
 /// Figures of blocks from [`BlockFigures::VALUES`] and [`doubts`].
-pub(super) fn blocks_of(values: &[u64], doubts: Option<&[f64]>) -> BlockFigures {
+#[must_use]
+pub fn blocks_of(values: &[u64], doubts: Option<&[f64]>) -> BlockFigures {
     let units = BlockFigures::SUM_UNITS;
     let skewed = units.iter().filter(|unit| **unit != Unit::Ages).count();
     let doubt = |at: usize| doubts.and_then(|doubts| doubts.get(at)).copied().unwrap_or(0.0);
@@ -206,7 +207,8 @@ pub(super) fn blocks_of(values: &[u64], doubts: Option<&[f64]>) -> BlockFigures 
 }
 
 /// Figures of objects from [`ObjectFigures::VALUES`], and if they are a sample also from [`ObjectFigures::DOUBTS`].
-pub(super) fn objects_of(numbers: &[f64]) -> ObjectFigures {
+#[must_use]
+pub fn objects_of(numbers: &[f64]) -> ObjectFigures {
     let values = ObjectFigures::VALUES.len();
     let of = |names: &[&str], name: &str, first: usize| {
         names
@@ -230,6 +232,18 @@ pub(super) fn objects_of(numbers: &[f64]) -> ObjectFigures {
         }
     }
     of_words(words, ObjectFigures::read)
+}
+
+/// Bytes and blocks of some age, as rows have them: both values, and if they are estimates both variances and both skews.
+#[must_use]
+pub fn old_of(numbers: &[f64]) -> (Estimated, Estimated) {
+    let at = |index: usize| numbers.get(index).copied().unwrap_or(0.0);
+    let one = |index: usize| Estimated {
+        value: (at(index) as i64).cast_unsigned(),
+        variance: at(index + 2),
+        skew: at(index + 4),
+    };
+    (one(0), one(1))
 }
 
 /// A record from the numbers that make it up in memory.

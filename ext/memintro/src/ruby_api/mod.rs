@@ -5,6 +5,7 @@ mod at_fork;
 mod blocks;
 mod control_socket;
 mod errors;
+mod estimates;
 mod first_call;
 mod heap;
 mod heap_dump;
@@ -52,6 +53,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     let native = memintro.define_module("Native")?;
     errors::init(ruby)?;
     native::init(native)?;
+    estimates::init(native)?;
     site_rows::init(ruby, native)?;
     patches::init(native)?;
     control_socket::init(native)?;

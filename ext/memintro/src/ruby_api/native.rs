@@ -11,6 +11,8 @@ use memintro_abi::{
     Figures, HookApi, Mode, Origin, SITE_BOOT, SITE_GC, SiteKind, SiteRecord, Status, ThreadFigures,
 };
 
+use memintro_analysis::estimates::Totals;
+
 use super::errors;
 use super::names;
 use super::ractor_safe::ractor_safe;
@@ -162,10 +164,13 @@ fn totals(ruby: &Ruby) -> Result<RArray, Error> {
         // SAFETY: a valid record.
         unsafe { (api.totals)(&raw mut figures) };
     }
-    figures_array(ruby, &figures)
+    let array = figures_array(ruby, &figures)?;
+    array.push(Totals::nothing_sampled(&figures, sample_bytes()))?;
+    Ok(array)
 }
 
-/// The totals in the order that `Memintro::Totals` expects. The variances and skews, or nil, come last.
+/// The totals in the order that `Memintro::Totals` expects. The variances and skews come last, or nil; of this process
+/// also what one sample would have stood for, if there is none.
 pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> Result<RArray, Error> {
     let array = ruby.ary_from_iter(figures.values());
     array.push((figures.estimated != 0).then(|| ruby.ary_from_iter(figures.doubts())))?;

@@ -54,9 +54,7 @@ module Memintro
         ", malloc live #{shown(:malloc_live_bytes) { |count| Units.bytes(count) }}" if @malloc_live_bytes
       end
 
-      def variance_of(_name)
-        @variances.first
-      end
+      def estimate_of(_name) = Native.estimate(@malloc_live_bytes, @variances.first, 0.0, false)
     end
   end
 end

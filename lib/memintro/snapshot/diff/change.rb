@@ -135,12 +135,8 @@ module Memintro
         standard_error(name) if estimated?
       end
 
-      def variance_of(name)
-        @variances.fetch(name, 0.0)
-      end
-
-      def others_per_sample(name)
-        @per_sample.fetch(name, 0.0)
+      def estimate_of(name)
+        Native.estimate(public_send(name), @variances.fetch(name, 0.0), @per_sample.fetch(name, 0.0), signed?(name))
       end
 
       def signed?(name)

@@ -84,9 +84,7 @@ module Memintro
 
       private
 
-      def variance_of(name)
-        @variances[ESTIMATES.index(name)]
-      end
+      def estimate_of(name) = Native.estimate(public_send(name), @variances[ESTIMATES.index(name)], 0.0, false)
     end
   end
 end

@@ -130,7 +130,8 @@ fn text(value: &Value) -> Option<Vec<u8>> {
 }
 
 /// An empty record of a site.
-pub(in crate::report) fn record(id: usize, kind: SiteKind, line: u32) -> SiteRecord {
+#[must_use]
+pub fn record(id: usize, kind: SiteKind, line: u32) -> SiteRecord {
     SiteRecord {
         id: u32::try_from(id).unwrap_or(u32::MAX),
         kind,
@@ -362,9 +363,7 @@ fn stack(value: &Value, id: usize) -> Option<Row> {
     let (doubts, old, objects) = (list(0)?, list(1)?, list(2)?);
     record.blocks = super::super::json::blocks_of(&values, doubts.as_deref());
     if let Some(old) = &old {
-        let at = |index: usize| old.get(index).copied().unwrap_or(0.0);
-        record.old_bytes = Estimated { value: at(0) as u64, variance: at(2), skew: at(4) };
-        record.old_blocks = Estimated { value: at(1) as u64, variance: at(3), skew: at(5) };
+        (record.old_bytes, record.old_blocks) = super::super::json::old_of(old);
     }
     if let Some(objects) = &objects {
         record.objects = super::super::json::objects_of(objects);
