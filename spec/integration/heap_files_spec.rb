@@ -77,8 +77,8 @@ RSpec.describe "A heap dump" do
     notes = [dump.histo(by: :line), dump.generations].map { |answer| answer.notes.join }
     expect(notes).to all(include("objects: true"))
     way = dump.path_to_root(class: "Archive").first
-    expect(way.to_s).to start_with("Object::KEPT")
-    expect(dump.referrers(class: "Archive").map(&:to_s)).to include("Object::KEPT")
+    expect(way.to_s).to start_with("KEPT")
+    expect(dump.referrers(class: "Archive").map(&:to_s)).to include("KEPT")
     message = dump.path_to_root(class: "Message", paths: 3)
     expect(message.map { |one| one.holders.map(&:address) }.flatten.tally.values).to all(eq(1))
     array = message.first.holders.first.address

@@ -120,9 +120,9 @@ RSpec.describe "who holds an object", :vm do
     found = run_ruby(code: REFERRED).must_succeed.json
     expect(found[:told]).to match(
       [include("Owner\#@thing"), include("Array[1]"), include("Hash[:key]"), include("Pair.left"),
-       include("Hash (key)"), include("root global_tbl ($g)"), include(/\Aimemo_env at .* \(local captured\)\z/),
+       include("Hash (key)"), include("$g"), include(/\Alocal captured of block at -e:\d+\z/),
        include("String\#@mark"), include(/\A(?:Thread|Fiber) .*\(thread-local :mine\)\z/), include("Hash (default)"),
-       include("Owner\#@@shared"), include("Owner::CONSTANT"), include(/\AFiber .*\(local in_fiber at -e:\d+\)\z/)]
+       include("Owner.@@shared"), include("Owner::CONSTANT"), include(/\Alocal in_fiber at -e:\d+ of Fiber/)]
     )
     expect(found[:told].first(10)).to all(include(match(/\AArray\[\d\]\z/)))
     expect(found).to include(roots: [[nil, "$g"]], same: [0, 0, 0, 0])
@@ -138,7 +138,7 @@ RSpec.describe "who holds an object", :vm do
       puts JSON.generate(count: way.holders.size, gaps: way.holders.count(&:repeated?), left_out: way.left_out, text: way.to_s, to_h: way.holders[79].to_h)
     RUBY
     expect(found).to include(count: 100, gaps: 1, left_out: 399)
-    expect(found[:text]).to eq("Node.previous, 499 times ← root global_tbl ($last)")
+    expect(found[:text]).to eq("Node.previous, 499 times ← $last")
     expect(found[:to_h]).to include(repeated: true, left_out: 399, class_name: "Node")
   end
 
@@ -147,7 +147,7 @@ RSpec.describe "who holds an object", :vm do
     expected = HeldStories::ALL.slice(:a, :b, :c, :d, :f).transform_values { |_, line| match(line) }
     expect(found[:sentences]).to match(expected.merge(g: match(/\A(?:999|1,000) of 1,000 objects \(.*\): Registry/)))
     expect(found).to include(referrers: include("Array[7]"), same: true, frozen: true, retained: be > 500 * 40)
-    expect(found[:path].join("\n")).to include('Array[7] ← Archive#@recent')
+    expect(found[:path].join("\n")).to include('Archive#@recent[7] (Array)')
   end
 
   describe "the largest objects" do

@@ -22,7 +22,7 @@ RSpec.describe "ways to what holds objects", :vm do
       expect(@found[:messages]).to match(
         /\A1,800 of 2,400 Message \(70\.3 of 93\.8 KiB\): REGISTRY .*; and would still be held by Archive\#@recent /
       )
-      expect(@found[:others]).to match([[1_800, /Archive\#@recent ← .*ARCHIVE/]])
+      expect(@found[:others]).to match([[1_800, /Archive\#@recent \(Array\) ← ARCHIVE/]])
       expect(@found[:text]).to match(/^  objects  without the first way still held by\n    1,800  Archive\#@recent/)
       expect(@found[:jobs])
         .to match(/\A30 of 30 Job .*: JOBS \(Array\) ← .*; and would still be held by .*RETRIES\[:jobs\]/)
@@ -133,7 +133,8 @@ RSpec.describe "ways to what holds objects", :vm do
     expect(edges[:fiber_block].map(&:first)).not_to include("resumer")
     expect(found[:ways][:Failure]).to match([/\Aexception of Thread ← Hash\[\] ← /])
     expect(found[:ways][:Thing]).to include(
-      /\Avalue of Thread ← /, /\AFailure\#@thing ← exception of Thread ← /, /items of Thread::Queue ← /,
+      /\Avalue of Thread ← /, /\AFailure\#@thing ← exception of Thread ← /,
+      /items of Thread::Queue \(hidden T_ARRAY\) ← /,
       /\Areceiver of Method ← /, /\Aself of Binding at /, /\AThread \(thread-local :thing\) ← /
     )
     expect(found[:is_value]).to eq("Thing")

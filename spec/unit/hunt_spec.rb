@@ -360,13 +360,13 @@ RSpec.describe Memintro::Hunt::Inquiry do
     inquiry = described_class.new(Memintro::Hunt::Budget.new(HuntSimulation::FastClock.new))
     tracker = Memintro::Hunt::Tracker.new
     asked = []
-    way = Memintro::HeldPath.new("objects" => 1_200, "root" => "vm", "root_edge" => "$cache")
+    way = Memintro::HeldPath.new("objects" => 1_200, "root" => "vm", "text" => "CACHE")
     allow(Memintro).to receive(:holders) do |name, **|
       asked << name
       Struct.new(:groups).new([way])
     end
     expect(inquiry.again(Memintro::Finding.new(**figures), tracker))
-      .to eq(held_by: "root vm ($cache)", holders: ["1,200: root vm ($cache)"],
+      .to eq(held_by: "CACHE", holders: ["1,200: CACHE"],
              notes: ["no account could be taken: late"])
     expect([{ held_by: "X" }, { kind: :malloc_native }].map do |other|
       inquiry.again(Memintro::Finding.new(**figures, **other), tracker)

@@ -7,8 +7,8 @@ use crate::options::Options;
 use crate::reach::{Bits, Tree, reach};
 use crate::select::{described, select};
 use crate::steps::{
-    More, Path, Step, class_of, edge_name, general_edge, object_json, path_in, path_json, path_text, short,
-    step_json,
+    More, Path, Step, class_of, edge_name, general_edge, object_json, path_in, path_json, path_text,
+    root_name, short, step_json,
 };
 use crate::tally::Count;
 use serde_json::{Value, json};
@@ -154,7 +154,7 @@ pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
         .collect();
     let roots: Vec<Value> = roots
         .iter()
-        .map(|(root, edge)| json!({ "root": root, "root_edge": edge }))
+        .map(|(root, edge)| json!({ "root": root, "root_edge": edge, "text": root_name(root, edge.as_deref()) }))
         .take(options.top)
         .collect();
     answer.field("object", object_json(graph, object)).field("matched", chosen.count);

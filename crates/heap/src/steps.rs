@@ -200,7 +200,7 @@ pub fn step_json(graph: &Graph, step: &Step) -> Value {
         "type": graph.type_of(step.object).name(), "address": format!("{:#x}", graph.address(step.object)),
         "at": at(graph, step.object).or_else(|| site(graph, step.object)),
         "repeated": step.more != More::None, "left_out": step.more.most(),
-        "alike": matches!(step.more, More::Alike(_) | More::Again { period: 1, .. }),
+        "alike": matches!(step.more, More::Alike(_) | More::Again { period: 1, .. }), "text": step_text(graph, step),
     })
 }
 
@@ -214,7 +214,14 @@ pub fn path_json(graph: &Graph, path: &Path) -> serde_json::Map<String, Value> {
     fields.insert("left_out".into(), left_out.into());
     fields.insert("root".into(), graph.edge_names.text(graph.roots[path.root].name).into());
     fields.insert("root_edge".into(), path.root_edge.clone().into());
+    fields.insert("text".into(), path_text(graph, path).into());
     fields
+}
+
+/// A holder in few words: `Archive#@recent`, `Array[3]`, `value of Thread`; `… Node#@next` if some behind it are left out.
+fn step_text(graph: &Graph, step: &Step) -> String {
+    let text = named_edge(graph, step.object, step.edge.as_deref().unwrap_or(""));
+    if step.more == More::None { text } else { format!("… {text}") }
 }
 
 /// An object in few words: its class, the name of a class itself, or where a closure was made.
@@ -258,8 +265,8 @@ pub fn path_parts(graph: &Graph, path: &Path) -> Vec<String> {
             continue;
         }
         let mut text = named_edge(graph, step.object, edge);
-        if let Some((suffix, class)) = inner.take() {
-            text += &format!("{suffix} ({class})");
+        if let Some(inner) = inner.take() {
+            text += &in_variable(inner);
         }
         match parts.last_mut() {
             Some((last, more)) if *last == text && more.is_alike() && step.more.is_alike() => {
@@ -269,11 +276,16 @@ pub fn path_parts(graph: &Graph, path: &Path) -> Vec<String> {
         }
     }
     let mut root = root_text(graph, path);
-    if let Some((suffix, class)) = inner.take() {
-        root = format!("{root}{suffix} ({class})");
+    if let Some(inner) = inner.take() {
+        root += &in_variable(inner);
     }
     parts.push((root, More::None));
     parts.into_iter().map(|(text, more)| with_more(text, more)).collect()
+}
+
+/// The list that is in a variable, and how it holds the object. Names of hidden classes have parentheses of their own.
+fn in_variable((suffix, class): (String, String)) -> String {
+    if class.starts_with('(') { format!("{suffix} {class}") } else { format!("{suffix} ({class})") }
 }
 
 /// An Array that shares the elements of a hidden one has them itself, for people.
@@ -333,10 +345,15 @@ fn has_parts(graph: &Graph, holder: u32, edge: &str) -> bool {
 }
 
 fn root_text(graph: &Graph, path: &Path) -> String {
-    match (&path.root_edge, graph.edge_names.text(graph.roots[path.root].name)) {
-        (Some(edge), _) if edge != "(internal)" => edge.clone(),
+    root_name(&graph.edge_names.text(graph.roots[path.root].name), path.root_edge.as_deref())
+}
+
+/// A root by its kind, or by the name of its reference.
+pub fn root_name(kind: &str, edge: Option<&str>) -> String {
+    match (edge, kind) {
+        (Some(edge), _) if edge != "(internal)" => edge.to_string(),
         // Blocks of at_exit.
-        (_, name) if name == "end_proc" => "root end_proc (at_exit)".to_string(),
-        (_, name) => format!("root {name}"),
+        (_, "end_proc") => "root end_proc (at_exit)".to_string(),
+        (_, kind) => format!("root {kind}"),
     }
 }

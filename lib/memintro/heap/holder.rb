@@ -60,7 +60,9 @@ module Memintro
     #   has some
     def self.roots(answer)
       rows = Array(answer["roots"]).reject { |row| row["root"] == "machine_context" && row["root_edge"].nil? }
-      rows.uniq.map { |row| new("class" => "root #{row['root']}", "type" => "ROOT", "edge" => row["root_edge"]) }
+      rows.uniq.map do |row|
+        new("class" => "root #{row['root']}", "type" => "ROOT", "edge" => row["root_edge"], "text" => row["text"])
+      end
     end
 
     # @return [String, nil] how it holds the object: `@recent`, `[3]`, `[:key]`, `::NAME`, `local bus`, `(internal)`
@@ -80,6 +82,7 @@ module Memintro
       @left_out = row["left_out"].to_i
       @alike = row["alike"] ? true : false
       @repeated = row["repeated"] ? true : false
+      @text = row["text"].to_s.freeze
       freeze
     end
 
@@ -106,30 +109,7 @@ module Memintro
 
     # @return [String] such as `Archive#@recent`, `Array[3]`, `block at mailer.rb:12`, `value of Thread`; `… Node#@next`
     #   if holders behind it are left out
-    def to_s
-      "#{'… ' if repeated?}#{text}"
-    end
-
-    # Without the sign of a chain.
-    # @api private
-    def text
-      label = name || class_name
-      label = "#{label} at #{at}" if at
-      case edge
-      when nil, "" then label
-      when /\A@@?/ then "#{label}##{edge}"
-      when /\A(?:\[|::|\.)/ then "#{label}#{edge}"
-      when /\A[a-z ]+\z/ then part? ? "#{edge} of #{label}" : "#{label} (#{edge})"
-      else "#{label} (#{edge.delete_prefix('(').delete_suffix(')')})"
-      end
-    end
-
-    private
-
-    # Whether it is an object of Ruby with parts that have names: the value of a Thread.
-    def part?
-      type == "DATA" && !%w[Proc (proc)].include?(class_name)
-    end
+    def to_s = @text
   end
 
   # An object with what it retains, as it was when the heap was copied: of {Memintro.largest}. Frozen.
@@ -185,9 +165,6 @@ module Memintro
 
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[objects bytes holders root root_edge shortened left_out].freeze
-    # Kinds of roots that hold blocks, and the methods that were given these.
-    BLOCKS = { "end_proc" => "at_exit" }.freeze
-    private_constant :BLOCKS
 
     # @return [Integer] how many objects are held so
     attr_reader :objects
@@ -211,6 +188,7 @@ module Memintro
       @holders = List.new(Array(row["path"]).map { |step| Holder.new(step) })
       @root = row["root"].to_s.freeze
       @root_edge = row["root_edge"]&.to_s.freeze
+      @text = row["text"].to_s.freeze
       freeze
     end
 
@@ -227,29 +205,12 @@ module Memintro
       holders.any?(&:own?) || (root == "machine_context" && holders.empty?)
     end
 
-    # @return [String] such as `Array[] ← Archive#@recent ← main (local archive at main.rb:3) ← root vm`
-    def to_s
-      name = root_edge && root_edge != "(internal)" ? root_edge : BLOCKS[root]
-      edge = name ? " (#{name})" : ""
-      runs = holders.slice_when { |one, other| one.text != other.text || gap?(one) || gap?(other) }
-      [*runs.map { |run| folded(run) }, "root #{root}#{edge}"].join(" ← ")
-    end
+    # @return [String] such as `Archive#@recent (Array) ← local archive at main.rb:3`
+    def to_s = @text
 
     # @return [String] one line
     def inspect
       "#<#{self.class} #{Units.count(objects)}: #{self}>"
-    end
-
-    private
-
-    def gap?(holder)
-      holder.repeated? && !holder.alike?
-    end
-
-    # Holders of the same kind in a row, as one.
-    def folded(run)
-      count = run.size + run.sum(&:left_out)
-      count == 1 || gap?(run.first) ? run.first.to_s : "#{run.first.text}, #{Units.count(count)} times"
     end
   end
 

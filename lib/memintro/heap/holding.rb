@@ -83,7 +83,7 @@ module Memintro
       end
     end
 
-    # Says who refers to an object: other objects, then roots (of type `ROOT`, such as `root global_tbl ($bus)`).
+    # Says who refers to an object: other objects, then roots (of type `ROOT`, such as `$bus`).
     #
     # @param object [Object]
     # @param seconds [Integer]
