@@ -2,7 +2,8 @@
 
 use super::history::History;
 use super::record::Metric;
-use super::stamp::{Civil, Microseconds};
+use super::stamp::{Microseconds, local_time};
+use jiff::civil::Time;
 
 /// The axis of one metric: values are divided by `scale`, and the title names the unit.
 #[derive(Debug, Clone, PartialEq)]
@@ -128,30 +129,22 @@ impl TimeAxis {
 
     /// The label of a mark: the time, or the date at the beginning of a day and with steps of days.
     pub(super) fn label(&self, mark: Microseconds) -> String {
-        let civil = Civil::at(mark, self.zone);
-        let date = format!("{} {}", civil.day, MONTHS[(civil.month - 1) as usize]);
-        if self.step >= DAY {
-            return date;
-        }
-        if civil.hour == 0 && civil.minute == 0 && civil.second == 0 {
-            return date;
-        }
-        if self.step < 60 * SECOND {
-            format!("{:02}:{:02}:{:02}", civil.hour, civil.minute, civil.second)
+        let time = local_time(mark, self.zone);
+        let form = if self.step >= DAY || time.time() == Time::midnight() {
+            "%-d %b"
+        } else if self.step < 60 * SECOND {
+            "%H:%M:%S"
         } else {
-            format!("{:02}:{:02}", civil.hour, civil.minute)
-        }
+            "%H:%M"
+        };
+        time.strftime(form).to_string()
     }
 
     /// The whole period with its dates, such as `1 Jan 2026 12:00:00 – 13:30:00 UTC+01:00`.
     pub(super) fn title(&self) -> String {
-        let (from, to) = (Civil::at(self.from, self.zone), Civil::at(self.to, self.zone));
-        let date =
-            |civil: Civil| format!("{} {} {}", civil.day, MONTHS[(civil.month - 1) as usize], civil.year);
-        let clock = |civil: Civil| format!("{:02}:{:02}:{:02}", civil.hour, civil.minute, civil.second);
-        let same_day = (from.year, from.month, from.day) == (to.year, to.month, to.day);
-        let end = if same_day { clock(to) } else { format!("{} {}", date(to), clock(to)) };
-        format!("{} {} – {}{}", date(from), clock(from), end, self.zone_name())
+        let (from, to) = (local_time(self.from, self.zone), local_time(self.to, self.zone));
+        let end = if from.date() == to.date() { "%H:%M:%S" } else { "%-d %b %Y %H:%M:%S" };
+        format!("{} – {}{}", from.strftime("%-d %b %Y %H:%M:%S"), to.strftime(end), self.zone_name())
     }
 
     fn zone_name(&self) -> String {
@@ -165,9 +158,6 @@ impl TimeAxis {
         }
     }
 }
-
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 #[cfg(test)]
 mod tests {

@@ -1,42 +1,44 @@
 //! A MEMORY line that is a JSON object.
 
-use super::record::Record;
-use super::stamp::Stamp;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
 
-/// Reads the object that begins with the first brace of `text`, if it has figures of ours.
-pub(crate) fn read(text: &[u8]) -> Option<Record> {
-    memchr::memmem::find(text, b"\"rss_bytes\"")?;
-    let mut record = Record::empty();
-    members(text, &NAMES, &mut |name, value| {
-        if TIMES.contains(&name) {
-            record.stamp = Stamp::read(value).map(|(stamp, _)| stamp);
-        } else {
-            record.field(name.as_bytes(), value);
-        }
+/// Passes the members of the object that begins with the first brace of `text` to `take`. None: it is no whole object, or
+/// not one of ours, which names its event or has resident bytes.
+pub(crate) fn read(text: &[u8], take: &mut dyn FnMut(&[u8], &[u8])) -> Option<()> {
+    memchr::memmem::find(text, b"\"event\"").or_else(|| memchr::memmem::find(text, b"\"rss_bytes\""))?;
+    let mut ours = false;
+    members(text, &mut |name, value| {
+        ours |= name == b"rss_bytes" || (name == b"event" && value == b"MEMORY");
+        take(name, value);
     })?;
-    Some(record)
+    ours.then_some(())
 }
 
-/// Calls `take` with each member of the object that begins with the first brace of `text` and that has one of the
-/// names. A string, a number or `true` is passed as text; null and the like are left out. Returns `None` if there is
-/// no complete object.
-pub(crate) fn members<'n>(
-    text: &[u8],
-    names: &[&'n str],
-    take: &mut dyn FnMut(&'n str, &[u8]),
-) -> Option<()> {
+/// Passes those of the members whose name is one of [`NAMES`]. A string, a number or `true` is passed as text; null and the
+/// like are empty. Returns `None` if there is no complete object.
+pub(crate) fn members(text: &[u8], take: &mut dyn FnMut(&[u8], &[u8])) -> Option<()> {
     let begin = memchr::memchr(b'{', text)?;
     let mut deserializer = serde_json::Deserializer::from_slice(&text[begin..]);
-    deserializer.deserialize_map(Members { names, take }).ok()
+    deserializer.deserialize_map(Members { take }).ok()
 }
 
-const TIMES: [&str; 3] = ["time", "timestamp", "@timestamp"];
-const NAMES: [&str; 14] = [
+/// The fields of a MEMORY line that are read.
+const NAMES: [&str; 25] = [
+    "event",
+    "path",
+    "action",
+    "job",
+    "method",
+    "malloc_bytes",
+    "malloc_calls",
     "rss_bytes",
+    "rss_delta_bytes",
+    "duration_ms",
+    "dropped_lines",
     "live_objects",
     "process_live_objects",
+    "live_bytes",
     "malloc_live_bytes",
     "process_malloc_live_bytes",
     "malloc_live_bytes_standard_error",
@@ -45,17 +47,16 @@ const NAMES: [&str; 14] = [
     "process_gc_ms",
     "gc_ms",
     "pid",
-    TIMES[0],
-    TIMES[1],
-    TIMES[2],
+    "time",
+    "timestamp",
+    "@timestamp",
 ];
 
-struct Members<'a, 'n> {
-    names: &'a [&'n str],
-    take: &'a mut dyn FnMut(&'n str, &[u8]),
+struct Members<'a> {
+    take: &'a mut dyn FnMut(&[u8], &[u8]),
 }
 
-impl<'de> Visitor<'de> for Members<'_, '_> {
+impl<'de> Visitor<'de> for Members<'_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,9 +64,9 @@ impl<'de> Visitor<'de> for Members<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        while let Some(name) = members.next_key_seed(Name(self.names))? {
+        while let Some(name) = members.next_key_seed(Name)? {
             match name {
-                Some(name) => (self.take)(name, &members.next_value_seed(Scalar)?),
+                Some(name) => (self.take)(name.as_bytes(), &members.next_value_seed(Scalar)?),
                 None => {
                     members.next_value::<IgnoredAny>()?;
                 }
@@ -75,26 +76,26 @@ impl<'de> Visitor<'de> for Members<'_, '_> {
     }
 }
 
-/// Returns the name of a member if it is one of these.
-struct Name<'a, 'n>(&'a [&'n str]);
+/// Returns the name of a member if it is one of [`NAMES`].
+struct Name;
 
-impl<'de, 'n> DeserializeSeed<'de> for Name<'_, 'n> {
-    type Value = Option<&'n str>;
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Option<&'static str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_identifier(self)
     }
 }
 
-impl<'n> Visitor<'_> for Name<'_, 'n> {
-    type Value = Option<&'n str>;
+impl Visitor<'_> for Name {
+    type Value = Option<&'static str>;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("a name")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().copied().find(|name| *name == text))
+        Ok(NAMES.into_iter().find(|name| *name == text))
     }
 }
 

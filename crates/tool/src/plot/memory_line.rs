@@ -14,18 +14,87 @@ use super::json_line;
 use super::record::{Metric, Record, decimal};
 use super::stamp::Stamp;
 use memchr::memmem;
+use std::borrow::Cow;
 
-/// Reads one line without its line end. None: not a MEMORY line.
-pub fn read(line: &[u8]) -> Option<Record> {
+/// What a line is.
+pub(crate) enum Line<'a> {
+    /// The first form: the text after `MEMORY[`.
+    Periodic(Cow<'a, [u8]>),
+    /// The second form, whose fields have been taken.
+    Fields,
+}
+
+/// Reads one line without its line end: passes the fields of the second form to `take`, and returns the text in front of
+/// the word, too. None: not a MEMORY line; then what was taken is not to be used.
+pub(crate) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(&[u8], &[u8])) -> Option<(Line<'a>, &'a [u8])> {
     let word = memmem::find(line, b"MEMORY");
-    let mut record = match word.and_then(|at| ours(line, at).map(|()| at)) {
-        Some(at) => text(line, at),
-        None => json_line::read(line),
-    }?;
+    let Some(at) = word.filter(|&at| ours(line, at).is_some()) else {
+        json_line::read(line, take)?;
+        return Some((Line::Fields, &line[..word.unwrap_or(0)]));
+    };
+    let prefix = &line[..at];
+    let rest = match memchr::memchr_iter(b'"', prefix).count() % 2 {
+        0 => Cow::Borrowed(&line[at + b"MEMORY".len()..]),
+        _ => message(&line[at + b"MEMORY".len()..]),
+    };
+    match rest.first()? {
+        b'[' => {
+            let text = match rest {
+                Cow::Borrowed(rest) => Cow::Borrowed(&rest[1..]),
+                Cow::Owned(rest) => Cow::Owned(rest[1..].to_vec()),
+            };
+            return Some((Line::Periodic(text), prefix));
+        }
+        b' ' if !rest.trim_ascii_start().starts_with(b"{") => {
+            fields(&rest[1..], &mut |name, value| take(name, &unescaped(value)));
+        }
+        b' ' | b':' => json_line::members(&rest, take)?,
+        _ => return None,
+    }
+    Some((Line::Fields, prefix))
+}
+
+/// The text of a message in JSON up to its last quote, without the escapes that stand for quotes.
+fn message(text: &[u8]) -> Cow<'_, [u8]> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.iter();
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            b'"' => break,
+            b'\\' => out.extend(bytes.next()),
+            _ => out.push(byte),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Removes the backslashes before quotes and backslashes. Other escapes stay and are read as they are.
+fn unescaped(value: &[u8]) -> Cow<'_, [u8]> {
+    if memmem::find(value, b"\\").is_none() {
+        return Cow::Borrowed(value);
+    }
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        let skip = usize::from(matches!(rest.get(at + 1), Some(b'"' | b'\\')));
+        out.extend_from_slice(&rest[..at]);
+        out.push(rest[at + skip]);
+        rest = &rest[at + skip + 1..];
+    }
+    out.extend_from_slice(rest);
+    Cow::Owned(out)
+}
+
+/// Reads the figures of one line without its line end. None: not a MEMORY line.
+pub fn read(line: &[u8]) -> Option<Record> {
+    let mut record = Record::empty();
+    let (form, prefix) = parse(line, &mut |name, value| record.field(name, value))?;
+    if let Line::Periodic(text) = form {
+        record = periodic(&text)?;
+    }
     if !record.has_figures() {
         return None;
     }
-    let prefix = &line[..word.unwrap_or(0)];
     record.stamp = match record.stamp {
         Some(own) if own.is_whole() => Stamp::find(prefix).and_then(|finer| own.refined(finer)).or(Some(own)),
         None => Stamp::find(prefix),
@@ -39,7 +108,7 @@ pub fn read(line: &[u8]) -> Option<Record> {
 
 /// Whether the MEMORY at `at` is the beginning of a message: not inside of quotes, except as the message of a log
 /// that consists of JSON.
-pub(crate) fn ours(line: &[u8], at: usize) -> Option<()> {
+fn ours(line: &[u8], at: usize) -> Option<()> {
     let prefix = &line[..at];
     let quotes = memchr::memchr_iter(b'"', prefix).count();
     if quotes.is_multiple_of(2) {
@@ -48,16 +117,6 @@ pub(crate) fn ours(line: &[u8], at: usize) -> Option<()> {
     let name = prefix.strip_suffix(b"\"")?.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();
     const MESSAGES: [&[u8]; 4] = [b"\"message\"", b"\"msg\"", b"\"log\"", b"\"text\""];
     MESSAGES.iter().any(|message| name.ends_with(message)).then_some(())
-}
-
-fn text(line: &[u8], at: usize) -> Option<Record> {
-    let rest = &line[at + b"MEMORY".len()..];
-    match rest.first()? {
-        b'[' => periodic(&rest[1..]),
-        b' ' => request(&rest[1..]).or_else(|| json_line::read(rest)),
-        b':' => json_line::read(rest),
-        _ => None,
-    }
 }
 
 /// After `MEMORY[`.
@@ -116,15 +175,8 @@ fn scale(unit: &[u8]) -> f64 {
     }
 }
 
-/// After `MEMORY `.
-fn request(text: &[u8]) -> Option<Record> {
-    let mut record = Record::empty();
-    fields(text, &mut |name, value| record.field(name, value));
-    record.has_figures().then_some(record)
-}
-
 /// Calls `take` with each field of `name=value name="quoted value" …`, a quoted value without its quotes.
-pub(crate) fn fields<'a>(text: &'a [u8], take: &mut dyn FnMut(&'a [u8], &'a [u8])) {
+fn fields<'a>(text: &'a [u8], take: &mut dyn FnMut(&'a [u8], &'a [u8])) {
     let mut rest = text;
     while let Some(equals) = memchr::memchr2(b'=', b' ', rest) {
         let name = &rest[..equals];

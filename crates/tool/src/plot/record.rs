@@ -48,7 +48,7 @@ impl Record {
         self.figures.iter().any(|figure| figure.is_finite())
     }
 
-    /// Reads one field of the request line, and ignores fields with other names.
+    /// Reads one field of a line, and ignores fields with other names.
     pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
         let metric = match name {
             b"rss_bytes" => Metric::Rss,
@@ -59,7 +59,7 @@ impl Record {
                 self.pid = decimal(value).map_or(0, |(pid, _)| pid as u32);
                 return;
             }
-            b"time" => {
+            b"time" | b"timestamp" | b"@timestamp" => {
                 self.stamp = Stamp::read(value).map(|(stamp, _)| stamp);
                 return;
             }

@@ -1,5 +1,9 @@
 //! Reads and writes time stamps of logs. Uses no time zone data, only the offset of a stamp.
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+
 /// Microseconds since 1970 in UTC.
 pub type Microseconds = i64;
 
@@ -17,23 +21,22 @@ pub struct Stamp {
 impl Stamp {
     /// Reads the stamp that `text` begins with, and returns how many bytes it took.
     pub fn read(text: &[u8]) -> Option<(Stamp, usize)> {
-        if text.len() < 19 || text[4] != b'-' || text[7] != b'-' || text[13] != b':' || text[16] != b':' {
+        let has = |at: usize, marks: &[u8]| text.get(at).is_some_and(|byte| marks.contains(byte));
+        if !(has(4, b"-") && has(7, b"-") && has(10, b"T ") && has(13, b":") && has(16, b":")) {
             return None;
         }
-        if text[10] != b'T' && text[10] != b' ' {
-            return None;
-        }
-        let part = |from: usize, to: usize| number(&text[from..to]);
-        let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
-        let (hour, minute, second) = (part(11, 13)?, part(14, 16)?, part(17, 19)?);
-        if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
-            return None;
-        }
-        let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
-        let (fraction, mut used) = fraction(&text[19..]);
-        used += 19;
+        let digits = match text.get(19) {
+            Some(b'.' | b',') => text[20..].iter().take_while(|byte| byte.is_ascii_digit()).count(),
+            _ => 0,
+        };
+        let fraction = if digits == 0 { 0 } else { 1 + digits };
+        // More digits than nanoseconds have are left out.
+        let date = std::str::from_utf8(text.get(..19 + fraction.min(10))?).ok()?;
+        let date: DateTime = date.parse().ok()?;
+        let wall = Offset::UTC.to_timestamp(date).ok()?.as_microsecond();
+        let used = 19 + fraction;
         let (offset, more) = offset(&text[used..]);
-        Some((Stamp { wall: seconds * SECOND + fraction, offset }, used + more))
+        Some((Stamp { wall, offset }, used + more))
     }
 
     /// Finds the first stamp within `text`.
@@ -62,18 +65,8 @@ impl Stamp {
     }
 }
 
-fn number(digits: &[u8]) -> Option<i64> {
-    digits.iter().try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
-}
-
-fn fraction(text: &[u8]) -> (Microseconds, usize) {
-    if !matches!(text.first(), Some(b'.' | b',')) {
-        return (0, 0);
-    }
-    let digits = text[1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let micro =
-        (0..6).fold(0, |sum, at| sum * 10 + if at < digits { i64::from(text[1 + at] - b'0') } else { 0 });
-    if digits == 0 { (0, 0) } else { (micro, digits + 1) }
+fn number(digits: &[u8]) -> Option<i32> {
+    std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
 }
 
 /// Reads `Z`, ` UTC`, `+01:00` or ` +0100`. Returns minutes and the number of bytes read.
@@ -89,7 +82,7 @@ fn offset(text: &[u8]) -> (Option<i32>, usize) {
             let minutes = rest.get(3 + colon..5 + colon).and_then(number);
             match (hours, minutes) {
                 (Some(hours), Some(minutes)) if hours < 24 && minutes < 60 => {
-                    let east = (hours * 60 + minutes) as i32;
+                    let east = hours * 60 + minutes;
                     (Some(if *sign == b'-' { -east } else { east }), blank + 5 + colon)
                 }
                 _ => (None, 0),
@@ -99,53 +92,10 @@ fn offset(text: &[u8]) -> (Option<i32>, usize) {
     }
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. The year is counted from March, so that the leap day is
-/// the last one.
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = year - i64::from(month <= 2);
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
-/// A moment split into the parts of a date and a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Civil {
-    /// Such as 2026.
-    pub year: i64,
-    /// From 1.
-    pub month: i64,
-    /// From 1.
-    pub day: i64,
-    /// From 0.
-    pub hour: i64,
-    /// From 0.
-    pub minute: i64,
-    /// From 0.
-    pub second: i64,
-}
-
-impl Civil {
-    /// The local time at this moment, `zone` minutes east of UTC.
-    pub fn at(instant: Microseconds, zone: i32) -> Civil {
-        let seconds = instant.div_euclid(SECOND) + i64::from(zone) * 60;
-        let (days, clock) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
-        let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let shifted = (5 * day_of_year + 2) / 153;
-        let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-        Civil {
-            year: era * 400 + year_of_era + i64::from(month <= 2),
-            month,
-            day: day_of_year - (153 * shifted + 2) / 5 + 1,
-            hour: clock / 3_600,
-            minute: clock / 60 % 60,
-            second: clock % 60,
-        }
-    }
+/// The local time at this moment, `zone` minutes east of UTC. Stamps have years of four digits, so there always is one.
+pub fn local_time(instant: Microseconds, zone: i32) -> DateTime {
+    let offset = Offset::from_seconds(zone * 60).unwrap_or(Offset::UTC);
+    Timestamp::from_microsecond(instant).map_or(DateTime::MIN, |moment| offset.to_datetime(moment))
 }
 
 #[cfg(test)]
@@ -219,10 +169,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_stamp_written_is_the_stamp_read(seconds in 0_i64..4_102_444_800, zone in -840_i32..=840) {
-            let civil = Civil::at(seconds * SECOND, zone);
             let text = format!(
-                "{:04}-{:02}-{:02} {:02}:{:02}:{:02} {}{:02}{:02}",
-                civil.year, civil.month, civil.day, civil.hour, civil.minute, civil.second,
+                "{} {}{:02}{:02}",
+                local_time(seconds * SECOND, zone).strftime("%Y-%m-%d %H:%M:%S"),
                 if zone < 0 { '-' } else { '+' }, zone.abs() / 60, zone.abs() % 60
             );
             let (stamp, used) = read(&text).unwrap();

@@ -108,12 +108,8 @@ fn draw_panel(history: &History, metric: Metric, panel: Rect, buffer: &mut Buffe
 }
 
 fn clock(at: i64, time: &TimeAxis) -> String {
-    let civil = super::stamp::Civil::at(at, time.zone);
-    if time.to - time.from > 86_400_000_000 {
-        format!("{:02}-{:02} {:02}:{:02}", civil.month, civil.day, civil.hour, civil.minute)
-    } else {
-        format!("{:02}:{:02}:{:02}", civil.hour, civil.minute, civil.second)
-    }
+    let form = if time.to - time.from > 86_400_000_000 { "%m-%d %H:%M" } else { "%H:%M:%S" };
+    super::stamp::local_time(at, time.zone).strftime(form).to_string()
 }
 
 /// The buffer's characters, with escape sequences where the colour changes.

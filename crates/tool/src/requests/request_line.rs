@@ -1,11 +1,8 @@
 //! Reads a log line as the measurement of a request or a job, in both forms that `plot` reads.
 
 use super::fold;
-use crate::plot::json_line;
-use crate::plot::memory_line;
+use crate::plot::memory_line::{self, Line};
 use crate::plot::record::decimal;
-use memchr::memmem;
-use std::borrow::Cow;
 
 /// Larger figures are impossible (1 PiB, 30 years). A line with one would hide all others.
 const MOST: f64 = (1_u64 << 50) as f64;
@@ -44,61 +41,17 @@ pub struct Request {
 
 /// Reads one line without its line end.
 pub fn read(text: &[u8]) -> LogLine {
-    let word = memmem::find(text, b"MEMORY");
-    let ours = word.filter(|&at| memory_line::ours(text, at).is_some());
     let mut parts = Parts::default();
-    match ours {
-        Some(at) => {
-            let quoted = memchr::memchr_iter(b'"', &text[..at]).count() % 2 == 1;
-            let rest = if quoted { message(&text[at..]) } else { Cow::Borrowed(&text[at..]) };
-            let rest = rest.strip_prefix(b"MEMORY").unwrap_or_default();
-            match rest.first() {
-                Some(b'[') => return LogLine::Memory,
-                Some(b' ') if !rest.trim_ascii_start().starts_with(b"{") => {
-                    memory_line::fields(&rest[1..], &mut |name, value| parts.field(name, &unescaped(value)));
-                }
-                Some(b' ' | b':') => parts.json(rest),
-                _ => return LogLine::Other,
-            }
+    match memory_line::parse(text, &mut |name, value| parts.field(name, value)) {
+        None => LogLine::Other,
+        Some((Line::Periodic(_), _)) => LogLine::Memory,
+        Some((Line::Fields, prefix)) => {
             if parts.request.pid == 0 {
-                parts.request.pid = memory_line::logged_pid(&text[..at]);
+                parts.request.pid = memory_line::logged_pid(prefix);
             }
-        }
-        None if word.is_some() || memmem::find(text, b"\"rss_bytes\"").is_some() => parts.json(text),
-        None => return LogLine::Other,
-    }
-    parts.line()
-}
-
-/// The text of a message in JSON up to its last quote, without the escapes that stand for quotes.
-fn message(text: &[u8]) -> Cow<'_, [u8]> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.iter();
-    while let Some(&byte) = bytes.next() {
-        match byte {
-            b'"' => break,
-            b'\\' => out.extend(bytes.next()),
-            _ => out.push(byte),
+            parts.line()
         }
     }
-    Cow::Owned(out)
-}
-
-/// Removes the backslashes before quotes and backslashes. Other escapes stay and are read as they are.
-fn unescaped(value: &[u8]) -> Cow<'_, [u8]> {
-    if memmem::find(value, b"\\").is_none() {
-        return Cow::Borrowed(value);
-    }
-    let mut out = Vec::with_capacity(value.len());
-    let mut rest = value;
-    while let Some(at) = memchr::memchr(b'\\', rest) {
-        let skip = usize::from(matches!(rest.get(at + 1), Some(b'"' | b'\\')));
-        out.extend_from_slice(&rest[..at]);
-        out.push(rest[at + skip]);
-        rest = &rest[at + skip + 1..];
-    }
-    out.extend_from_slice(rest);
-    Cow::Owned(out)
 }
 
 #[derive(Default)]
@@ -112,30 +65,7 @@ struct Parts {
     known: bool,
 }
 
-const NAMES: [&str; 11] = [
-    "path",
-    "action",
-    "job",
-    "method",
-    "malloc_bytes",
-    "malloc_calls",
-    "rss_bytes",
-    "rss_delta_bytes",
-    "duration_ms",
-    "pid",
-    "dropped_lines",
-];
-
 impl Parts {
-    fn json(&mut self, text: &[u8]) {
-        let names = [&NAMES[..], &["event"]].concat();
-        let whole = json_line::members(text, &names, &mut |name, value| match name {
-            "event" => self.known |= value == b"MEMORY",
-            _ => self.field(name.as_bytes(), value),
-        });
-        self.known &= whole.is_some();
-    }
-
     fn field(&mut self, name: &[u8], value: &[u8]) {
         let text = || Some(String::from_utf8_lossy(value).into_owned()).filter(|text| !text.is_empty());
         match name {
@@ -154,6 +84,7 @@ impl Parts {
             b"dropped_lines" => self.request.dropped = self.figure(value).unwrap_or(0),
             b"pid" => self.request.pid = decimal(value).map_or(0, |(pid, _)| pid as u32),
             b"rss_bytes" => self.known = true,
+            b"event" => self.known |= value == b"MEMORY",
             _ => {}
         }
     }
