@@ -227,7 +227,7 @@ RSpec.describe Memintro::Diff do
     it "needs nothing else: no address, no script, and a policy that forbids both" do
       page = diff.to_html
       expect(page).not_to match(%r{https?://|//\w|<link|<script|url\(|@import|src=})
-      expect(page).to include("content=\"default-src 'none'; style-src 'unsafe-inline'\"")
+      expect(page).to include("content=\"default-src 'none'; style-src 'sha256-")
     end
 
     it "closes every element it opens" do
@@ -238,7 +238,8 @@ RSpec.describe Memintro::Diff do
     end
 
     it "has a bar as long as the growth" do
-      expect(diff.to_html).to include('<i style="width:100.0%"></i>', '<i class="down" style="width:0.3%"></i>')
+      expect(diff.to_html).to include('<rect width="100.0" height="1"></rect>',
+                                      '<rect width="0.3" height="1" class="down"></rect>')
     end
   end
 

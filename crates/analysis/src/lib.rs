@@ -13,6 +13,7 @@ pub mod formats;
 pub mod heap;
 pub mod json;
 pub mod leaks;
+pub mod page;
 pub mod raw_dump;
 pub mod report;
 pub mod sites;

@@ -20,6 +20,7 @@ pub mod stacks;
 pub mod units;
 
 pub(crate) use names::is_unprintable;
+pub use names::printable;
 
 /// How a report is written.
 #[derive(Clone, Debug)]

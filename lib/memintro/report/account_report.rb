@@ -12,12 +12,6 @@ module Memintro
   class AccountReport
     # Formats that {#write} knows.
     FORMATS = %i[text json html].freeze
-    # Size of the treemap, in its own units.
-    WIDTH = 1000
-    HEIGHT = 420
-    # Colours of the rows, in the order of {Account::NAMES}.
-    COLOURS = %w[#2f7d4f #8fc7a3 #3f6fb5 #6f93cc #9fb6dd #c0562b #e0a33a #7a5aa8 #8a8f98 #b04f7f #4a9aa0 #c9c9c9].freeze
-    private_constant :WIDTH, :HEIGHT, :COLOURS
 
     # @param account [Account]
     # @param name [String, nil] of the process, for a heading
@@ -62,42 +56,8 @@ module Memintro
       title = "Memory of #{@name || "process #{@pid || Process.pid}"}"
       HtmlPage.html(title: title, heading: title, verdict: @account.verdict, notes: @account.notes,
                     facts: ["#{Units.bytes(@account.rss)} resident; allocator: #{@account.allocator}"],
-                    tables: [treemap, HtmlPage.table("Rows", %w[bytes share basis row], rows, nil)])
-    end
-
-    # Each rectangle has the area of its row's share.
-    def treemap
-      rows = @account.rows.zip(COLOURS).select { |row, _| row.bytes.positive? }.sort_by { |row, _| -row.bytes }
-      boxes = split(rows, 0.0, 0.0, WIDTH.to_f, HEIGHT.to_f).map { |box| rectangle(*box) }
-      "<svg viewBox=\"0 0 #{WIDTH} #{HEIGHT}\" role=\"img\" style=\"width:100%;height:auto\">#{boxes.join}</svg>"
-    end
-
-    # Halves the sum of the rows, and the longer side of their rectangle, until each row has its own.
-    def split(rows, left, top, width, height)
-      return rows.map { |row, colour| [row, colour, left, top, width, height] } if rows.size < 2
-
-      all = rows.sum { |row, _| row.bytes }
-      sum = 0
-      count = rows.take_while { |row, _| (sum += row.bytes) * 2 <= all }.size.clamp(1, rows.size - 1)
-      first, second = rows.take(count), rows.drop(count)
-      share = first.sum { |row, _| row.bytes }.fdiv(all)
-      if width >= height
-        split(first, left, top, width * share, height) +
-          split(second, left + (width * share), top, width * (1 - share), height)
-      else
-        split(first, left, top, width, height * share) +
-          split(second, left, top + (height * share), width, height * (1 - share))
-      end
-    end
-
-    def rectangle(row, colour, left, top, width, height)
-      text = "#{row.name} #{Units.bytes(row.bytes)}"
-      label = if width > text.size * 8 && height > 18
-                "<text x=\"#{(left + 6).round(1)}\" y=\"#{(top + 16).round(1)}\" fill=\"#fff\" font-size=\"13\">" \
-                  "#{HtmlPage.escape(text)}</text>"
-              end
-      "<rect x=\"#{left.round(1)}\" y=\"#{top.round(1)}\" width=\"#{width.round(1)}\" height=\"#{height.round(1)}\" " \
-        "fill=\"#{colour}\" stroke=\"#fff\"><title>#{HtmlPage.escape(text)}</title></rect>#{label}"
+                    areas: @account.rows.map { |row| [row.name, row.bytes] },
+                    tables: [HtmlPage.table("Rows", %w[bytes share basis row], rows, nil)])
     end
   end
 end

@@ -1,5 +1,4 @@
-//! The report as a page with a flame graph: one file that loads nothing else. The page's Content-Security-Policy names the
-//! hashes of its script and style, so that nothing else in the page can run.
+//! The report as a page with a flame graph.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -9,16 +8,14 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::table::{FIGURES, Row, Table};
 use crate::estimates::Totals;
 use crate::json;
+use crate::page;
 use crate::report::Report;
 use crate::sites::Frame;
 use crate::text::names::{Names, is_of_gem, is_of_ruby, printable};
 use crate::text::units::counted;
 use crate::text::{caution, caveats};
 
-const PAGE: &str = include_str!("page/page.html");
-const STYLE: &str = include_str!("page/page.css");
-const GRAPH: &str = include_str!("page/graph.js");
-const SCRIPT: &str = include_str!("page/page.js");
+const BODY: &str = include_str!("../page/flame.html");
 /// What to do where there are no stacks.
 const FLAT: &str =
     "Each line stands alone. With stack_depth: 16 (--stack-depth 16) its callers are above it.";
@@ -43,23 +40,15 @@ impl Report {
         }
         let mut data = Vec::new();
         json::write(&mut data, &Page { report: self, table, names: Names::new(root) })?;
-        // In JSON it stands within texts only, and would begin the end of the script.
-        let data = String::from_utf8_lossy(&data).replace('<', "\\u003c");
-        let mut rest = PAGE;
-        while let Some((before, after)) = rest.split_once("{{") {
-            out.write_all(before.as_bytes())?;
-            let (name, after) = after.split_once("}}").unwrap_or((after, ""));
-            match name {
-                "TITLE" => out.write_all(escaped(&self.title()).as_bytes())?,
-                "FACTS" => out.write_all(escaped(&self.facts()).as_bytes())?,
-                "STYLE" => write!(out, "\n{STYLE}")?,
-                "SCRIPT" => write!(out, "\n{GRAPH}{SCRIPT}")?,
-                "DATA" => out.write_all(data.as_bytes())?,
-                _ => {}
-            }
-            rest = after;
+        let data = String::from_utf8_lossy(&data);
+        page::Page {
+            title: &self.title(),
+            facts: &[self.facts()],
+            body: BODY,
+            script: Some((page::FLAME, &data)),
+            ..page::Page::default()
         }
-        out.write_all(rest.as_bytes())
+        .write(out)
     }
 
     fn title(&self) -> String {
@@ -77,21 +66,6 @@ impl Report {
         facts.push(format!("memintro {}", process.memintro.as_deref().unwrap_or_default()));
         printable(facts.join(", ").as_bytes())
     }
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            _ => escaped.push(character),
-        }
-    }
-    escaped
 }
 
 /// The data of the page: a prefix tree in columns, so that 100,000 stacks stay small.

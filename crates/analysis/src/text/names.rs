@@ -105,7 +105,8 @@ pub(crate) fn is_of_ruby(path: &[u8]) -> bool {
 
 /// UTF-8. Bytes that are not, and characters that a terminal obeys or that appear elsewhere than where they stand, are
 /// written as `\xNN`.
-pub(crate) fn printable(text: &[u8]) -> String {
+#[must_use]
+pub fn printable(text: &[u8]) -> String {
     let mut shown = String::with_capacity(text.len());
     for chunk in text.utf8_chunks() {
         for character in chunk.valid().chars() {

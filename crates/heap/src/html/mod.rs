@@ -1,6 +1,5 @@
 //! A dump as one page that loads nothing else: a treemap of what is retained, the dominator tree to go down in, a table
-//! of classes, a search. The script and the style stand beside this file; the page's Content-Security-Policy names their
-//! hashes, so that nothing else in the page can run.
+//! of classes, a search. Its script stands beside this file.
 
 use crate::answer::{Answer, commas, counted, human};
 use crate::dominators::Dominators;
@@ -13,6 +12,7 @@ use crate::output;
 use crate::read::line::Type;
 use crate::steps::{class_of, short};
 use crate::ways::Ways;
+use memintro_analysis::page::{Page, Script};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -22,9 +22,9 @@ const MOST_NODES: usize = 20_000;
 /// The page has the way to a root for so many of them.
 const MOST_PATHS: usize = 5_000;
 const MOST_CLASSES: usize = 2_000;
-const PAGE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+const BODY: &str = include_str!("treemap.html");
+const SCRIPT: Script =
+    Script::new(&[include_str!("treemap.js")], "sha256-K60+wWKjIXaWXntFb2ol0zAUCVvFT1n8jRXDZPuD9KQ=");
 
 /// Names and paths, each once.
 #[derive(Default)]
@@ -57,11 +57,26 @@ pub fn write(graph: &mut Graph, options: &Options, file: &str) -> Result<Answer,
     let is_other = |number: &&u32| !lasting.is_always_there(tree.order[**number as usize]);
     let first = chosen.iter().skip(1).find(is_other).or(chosen.get(1)).copied().unwrap_or(0);
     let sentence = lasting::sentence(graph, &ways, &tree, first, total);
-    let data = data(graph, &tree, ways, &chosen, (&sentence, file, total));
-    let page = filled(file, &data);
+    let facts = format!(
+        "{}, {}, {}",
+        harmless(file.to_string()),
+        counted(graph.len() as u64, "object"),
+        human(total)
+    );
+    let data = data(graph, &tree, ways, &chosen, (&sentence, total)).to_string();
+    let mut page = Vec::with_capacity(data.len());
+    let frame = Page {
+        title: &format!("memintro heap: {}", harmless(file.to_string())),
+        facts: &[facts],
+        body: BODY,
+        script: Some((SCRIPT, &data)),
+        ..Page::default()
+    };
+    // Writing into memory does not fail.
+    let _ = frame.write(&mut page);
     match &options.output {
-        Some(path) => output::replace(path, page.as_bytes())?,
-        None => crate::command::print(page.as_bytes())?,
+        Some(path) => output::replace(path, &page)?,
+        None => crate::command::print(&page)?,
     }
     let mut answer = Answer::new(sentence);
     if let Some(path) = &options.output {
@@ -91,7 +106,7 @@ fn data(
     tree: &Dominators,
     ways: Ways,
     chosen: &[u32],
-    (sentence, file, total): (&str, &str, u64),
+    (sentence, total): (&str, u64),
 ) -> Value {
     let mut objects = vec![1_u32; tree.len()];
     objects[0] = 0;
@@ -149,7 +164,6 @@ fn data(
     }
     json!({
         "version": 1, "sentence": sentence, "bytes": total, "notes": notes, "texts": texts.list, "nodes": nodes,
-        "facts": format!("{}, {}, {}", harmless(file.to_string()), counted(graph.len() as u64, "object"), human(total)),
         "classes": classes,
     })
 }
@@ -162,28 +176,4 @@ fn family(graph: &Graph, object: u32) -> u8 {
         Type::Class | Type::Module | Type::Iclass | Type::Imemo | Type::Node => 3,
         _ => 4,
     }
-}
-
-fn filled(file: &str, data: &Value) -> String {
-    // A name cannot end the script's element: JSON may write any character by its number.
-    let data = data.to_string().replace('<', "\\u003c");
-    let title = format!("memintro heap: {}", harmless(file.to_string()));
-    let mut page = String::with_capacity(PAGE.len() + STYLE.len() + SCRIPT.len() + data.len());
-    let mut rest = PAGE;
-    while let Some((before, after)) = rest.split_once("{{") {
-        page.push_str(before);
-        let (name, behind) = after.split_once("}}").unwrap_or((after, ""));
-        match name {
-            "STYLE" => page.push_str(&format!("\n{STYLE}")),
-            "SCRIPT" => page.push_str(&format!("\n{SCRIPT}")),
-            "TITLE" => page.push_str(&escaped(&title)),
-            _ => page.push_str(&data),
-        }
-        rest = behind;
-    }
-    page + rest
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

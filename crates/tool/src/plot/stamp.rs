@@ -66,7 +66,11 @@ impl Stamp {
 }
 
 fn number(digits: &[u8]) -> Option<i32> {
-    std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
+    std::str::from_utf8(digits)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?
+        .parse()
+        .ok()
 }
 
 /// Reads `Z`, ` UTC`, `+01:00` or ` +0100`. Returns minutes and the number of bytes read.

@@ -24,6 +24,7 @@ mod names;
 mod native;
 mod objects;
 mod occupancy;
+mod page;
 mod patches;
 mod process;
 mod ractor_safe;
@@ -77,6 +78,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     internals::init(native)?;
     histogram::init(native)?;
     occupancy::init(native)?;
+    page::init(native)?;
     sockets::init(native)?;
     stacks::init(native)?;
     top_sites::init(native)?;

@@ -50,8 +50,7 @@ module Memintro
       def bar(change, widest)
         return "<td></td>" if widest.zero?
 
-        percent = (100.0 * change.growth.abs / widest).round(1)
-        "<td class=\"bar\"><i#{' class="down"' if change.growth.negative?} style=\"width:#{percent}%\"></i></td>"
+        HtmlPage.bar((100.0 * change.growth.abs / widest).round(1), change.growth)
       end
 
       def cell(text, growth = 0)

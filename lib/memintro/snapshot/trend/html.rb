@@ -46,7 +46,7 @@ module Memintro
         slope, *others = @text.cells(series)
         cells = [HtmlPage.cell(slope, series.slope_per_minute), *others.map { |text| HtmlPage.cell(text) }]
         name = HtmlPage.name(series.name, @text.short(series))
-        "<tr><td class=\"spark\">#{course(series)}</td>#{cells.join}#{name}</tr>"
+        "<tr><td>#{course(series)}</td>#{cells.join}#{name}</tr>"
       end
 
       # The values from lowest to highest, a dot for the last one, and the slope as a dashed line.
@@ -55,8 +55,8 @@ module Memintro
         points = series.values.each_with_index.map { |value, i| "#{x(i)},#{y(value, low, high)}" }
         told = "from #{about(low, series)} to #{about(high, series)}"
         first, last = ends(series).map { |value| y(value, low, high) }
-        "<svg viewBox=\"0 0 #{WIDTH} #{HEIGHT}\" role=\"img\" aria-label=\"#{told}\"><title>#{told}</title>" \
-          "<line x1=\"#{x(0)}\" y1=\"#{first}\" x2=\"#{x(-1)}\" y2=\"#{last}\"></line>" \
+        "<svg class=\"course\" viewBox=\"0 0 #{WIDTH} #{HEIGHT}\" role=\"img\" aria-label=\"#{told}\">" \
+          "<title>#{told}</title><line x1=\"#{x(0)}\" y1=\"#{first}\" x2=\"#{x(-1)}\" y2=\"#{last}\"></line>" \
           "<polyline points=\"#{points.join(' ')}\"></polyline>" \
           "<circle cx=\"#{x(-1)}\" cy=\"#{y(series.last, low, high)}\" r=\"2\"></circle></svg>"
       end

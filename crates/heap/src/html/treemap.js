@@ -1,9 +1,7 @@
-"use strict";
-// Nodes are lists: parent, name, own bytes, retained bytes, objects, family, address, path. Names are only ever set as text.
-const part = (id) => document.getElementById(id);
+// Nodes are lists: parent, name, own bytes, retained bytes, objects, family, address, path.
 const data = JSON.parse(part("data").textContent);
 const nodes = data.nodes, PARENT = 0, NAME = 1, OWN = 2, RETAINED = 3, OBJECTS = 4, FAMILY = 5, ADDRESS = 6, PATH = 7;
-const FAMILIES = ["object", "list", "text", "code", "data"], LISTED = 300, HEAD = 16;
+const FAMILIES = ["orange", "blue", "green", "violet", "red"], LISTED = 300, HEAD = 16;
 const LEGEND = ["objects", "arrays, hashes", "strings", "classes, code", "data of C, others"];
 const below = nodes.map(() => []);
 for (let at = 1; at < nodes.length; at++) below[nodes[at][PARENT]].push(at);
@@ -11,51 +9,9 @@ const state = { focus: 0, chosen: -1, hits: null };
 const canvas = part("map"), pen = canvas.getContext("2d");
 let boxes = [];
 
-function bytes(number) {
-  if (number < 1024) return number + " B";
-  let size = number / 1024, unit = 0;
-  while (size >= 1023.95 && unit < 2) { size /= 1024; unit++; }
-  return size.toFixed(1) + " " + ["KiB", "MiB", "GiB"][unit];
-}
-
 const commas = (number) => number.toLocaleString("en-US");
 const share = (number) => data.bytes ? (number * 100 / data.bytes).toFixed(1) + "%" : "0%";
 const nameOf = (node) => node ? data.texts[nodes[node][NAME]] : "all that roots hold";
-
-function element(tag, text, parent) {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  parent.append(made);
-  return made;
-}
-
-// Squarified: each row of boxes gets as near to squares as it can.
-function squares(list, left, top, width, height, place) {
-  let total = list.reduce((sum, item) => sum + item.size, 0), at = 0;
-  while (at < list.length && width > 0 && height > 0 && total > 0) {
-    const side = Math.min(width, height), scale = width * height / total;
-    let row = 0, end = at, worst = Infinity;
-    while (end < list.length) {
-      const sum = row + list[end].size, thick = sum * scale / side;
-      const least = list[end].size * scale / thick, most = list[at].size * scale / thick;
-      const bad = Math.max(most / thick, thick / Math.max(least, 1e-9));
-      if (bad > worst) break;
-      worst = bad;
-      row = sum;
-      end++;
-    }
-    const thick = row * scale / side;
-    let along = 0;
-    for (; at < end; at++) {
-      const long = list[at].size * scale / thick;
-      if (width >= height) place(list[at], left, top + along, thick, long);
-      else place(list[at], left + along, top, long, thick);
-      along += long;
-    }
-    if (width >= height) { left += thick; width -= thick; } else { top += thick; height -= thick; }
-    total -= row;
-  }
-}
 
 // What a node retains: its larger children, its own bytes, and the rest.
 function shares(node, area) {
@@ -251,7 +207,6 @@ window.addEventListener("keydown", (event) => {
 });
 
 part("sentence").textContent = data.sentence;
-part("facts").textContent = data.facts;
 for (const note of data.notes) element("li", note, part("notes"));
 FAMILIES.forEach((family, index) => { element("span", LEGEND[index], part("legend")).className = family; });
 reset();

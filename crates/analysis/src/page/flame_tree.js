@@ -1,4 +1,3 @@
-"use strict";
 // The tree of stacks and its figures, without anything that is seen.
 class Graph {
   constructor(data) {
@@ -129,17 +128,10 @@ class Graph {
   }
 
   // With its standard error, as if one more block had been sampled than was.
-  bytes(count, spread = null, form = Graph.short) {
+  bytes(count, spread = null, form = bytes) {
     if (!this.guessed) return form(count);
     if (spread === null) return "~" + form(count);
     return `~${form(count)} ±${form(Math.ceil(Math.sqrt(spread + this.data.per_sample ** 2)))}`;
-  }
-
-  static short(count) {
-    const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let power = 0;
-    while (power < 5 && Math.abs(count) >= 1024 ** power * (power ? 1023.95 : 1024)) power++;
-    return (power ? (count / 1024 ** power).toFixed(1) : count) + " " + units[power];
   }
 
   static exact(count) {

@@ -1,17 +1,9 @@
-// What is seen: drawing, mouse and keys. Names are only ever set as text.
-const part = (id) => document.getElementById(id);
+// What is seen: drawing, mouse and keys.
 const graph = new Graph(JSON.parse(part("data").textContent));
 const canvas = part("graph"), pen = canvas.getContext("2d");
-const ROW = 20, TABLE = 30, FAMILIES = ["app", "gem", "ruby", "native"];
+const ROW = 20, TABLE = 30, FAMILIES = ["orange", "blue", "green", "violet"];
 const state = { view: "live", source: graph.data.objects ? "both" : "malloc", focus: 0, chosen: 0, hits: null };
 let boxes = [];
-
-function element(tag, text, parent) {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  parent.append(made);
-  return made;
-}
 
 function nameOf(node) { return node ? graph.names[graph.frame[node]] : "all"; }
 

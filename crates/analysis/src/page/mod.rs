@@ -1,0 +1,121 @@
+//! The frame and the style of all pages. A page is one file that loads nothing: its Content-Security-Policy names the
+//! hashes of its style and script, so that nothing else in it can run. All texts are escaped.
+
+use std::io::{self, Write};
+
+const STYLE: &str = include_str!("style.css");
+const STYLE_HASH: &str = "sha256-ifNY+q0dtKOLlEzfZ3oOxSXyQ40Mw7aAmzZTvQJrsE0=";
+const COMMON: &str = include_str!("common.js");
+/// What a page that a script fills says where no script runs.
+const NO_SCRIPT: &str = "The figures of this page are drawn by a script, which this browser does not run.";
+
+/// The parts of a page's script behind the common one, and the hash of all.
+#[derive(Clone, Copy, Debug)]
+pub struct Script {
+    parts: &'static [&'static str],
+    hash: &'static str,
+}
+
+/// Draws a flame graph of `data`.
+pub const FLAME: Script = Script {
+    parts: &[include_str!("flame_tree.js"), include_str!("flame.js")],
+    hash: "sha256-1y0DA+CCQiabGUgFFR4JqmYtgKs6FhWp61Hr7rz3sEc=",
+};
+
+/// Draws a treemap of the rows in `data` into the figure `areas`.
+pub const AREAS: Script = Script {
+    parts: &[include_str!("areas.js")],
+    hash: "sha256-4TEV7yPCpCDDo/un3YDYhFli7e6O8UkUktZDeawej6A=",
+};
+
+impl Script {
+    /// A script of another crate, with its hash behind the common part.
+    #[must_use]
+    pub const fn new(parts: &'static [&'static str], hash: &'static str) -> Self {
+        Self { parts, hash }
+    }
+
+    fn text(&self) -> String {
+        format!("\n{COMMON}{}", self.parts.concat())
+    }
+}
+
+/// A page.
+#[derive(Clone, Debug, Default)]
+pub struct Page<'a> {
+    /// What the browser calls it.
+    pub title: &'a str,
+    /// The first line; of a page that a script fills none.
+    pub heading: Option<&'a str>,
+    /// Lines below it.
+    pub facts: &'a [String],
+    /// Sentences that a reader needs first.
+    pub verdict: &'a [String],
+    /// What to beware of.
+    pub notes: &'a [String],
+    /// HTML.
+    pub body: &'a str,
+    /// The script, and JSON for it.
+    pub script: Option<(Script, &'a str)>,
+}
+
+impl Page<'_> {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let allowed = self.script.as_ref().map_or_else(String::new, |(script, _)| {
+            format!("; img-src data:; script-src '{}'; base-uri 'none'; form-action 'none'", script.hash)
+        });
+        // Without it a browser looks for an icon.
+        let icon = if self.script.is_some() { "<link rel=\"icon\" href=\"data:,\">\n" } else { "" };
+        let facts: Vec<String> = self.facts.iter().map(|fact| escaped(fact)).collect();
+        write!(
+            out,
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+             style-src '{STYLE_HASH}'{allowed}\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             {icon}<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+             <h1 id=\"sentence\">{}</h1>\n<p id=\"facts\">{}</p>\n<ul id=\"notes\">",
+            escaped(self.title),
+            escaped(self.heading.unwrap_or(NO_SCRIPT)),
+            facts.join("<br>"),
+        )?;
+        for sentence in self.verdict {
+            write!(out, "<li>{}</li>", escaped(sentence))?;
+        }
+        for note in self.notes {
+            write!(out, "<li class=\"note\">{}</li>", escaped(note))?;
+        }
+        write!(out, "</ul>\n{}\n", self.body)?;
+        if let Some((script, data)) = &self.script {
+            // In JSON it stands within texts only, and would begin the end of the script.
+            let data = data.replace('<', "\\u003c");
+            write!(
+                out,
+                "<script type=\"application/json\" id=\"data\">{data}</script>\n<script>{}</script>\n",
+                script.text()
+            )?;
+        }
+        out.write_all(b"</body>\n</html>\n")
+    }
+}
+
+/// Harmless between tags and in attributes.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
