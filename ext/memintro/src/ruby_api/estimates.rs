@@ -75,9 +75,13 @@ fn site(row: RArray) -> Result<Site, Error> {
     Ok(Site { record, text: 0, aged: None, callers: None, stack: None, knows_old: true })
 }
 
-/// A figure as records have it. What is negative is above the middle.
+/// A figure as records have it. What is negative is above the middle. A file may have any number.
 fn whole(value: Value) -> Result<u64, Error> {
-    Integer::try_convert(value)?.to_i64().map(i64::cast_unsigned)
+    let number = Integer::try_convert(value)?;
+    match number.to_i64().map(i64::cast_unsigned).or_else(|_| number.to_u64()) {
+        Ok(number) => Ok(number),
+        Err(_) => Ok((f64::try_convert(value)? as i64).cast_unsigned()),
+    }
 }
 
 /// Of a figure of totals: their figures, their variances and skews, how many bytes and blocks one sample stands for at
