@@ -7,6 +7,7 @@
 
 pub mod account;
 pub mod buffer;
+pub mod changes;
 pub mod estimates;
 pub mod figures;
 pub mod formats;

@@ -11,12 +11,14 @@ use crate::sites::{Callers, Site, Sites};
 use columns::Columns;
 use names::Names;
 use stacks::OfLine;
+use tables::Aligned;
 use units::{bytes, count, counted, noun, uncertain};
 
 mod columns;
 pub(crate) mod names;
 mod old;
 pub mod stacks;
+pub(crate) mod tables;
 pub mod units;
 
 pub(crate) use names::is_unprintable;
@@ -105,7 +107,7 @@ fn line(text: &mut String, line: &str) {
 }
 
 fn dressed(options: &Options, code: &str, text: &str) -> String {
-    if options.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    tables::dressed(options.colour, code, text)
 }
 
 /// The totals of the process, as they are shown.
@@ -223,24 +225,11 @@ fn write_table(
     rows: &[Vec<String>],
     mut after: impl FnMut(&mut String, &Site),
 ) {
-    let width = |cell: &str| cell.chars().count();
-    let widths: Vec<usize> = (0..titles.len())
-        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| width(cell)).max().unwrap_or(0))
-        .zip(titles)
-        .map(|(widest, title)| widest.max(width(title)))
-        .collect();
-    let aligned = |cells: &mut dyn Iterator<Item = &str>, last: &str| {
-        let mut line = String::new();
-        for (cell, wide) in cells.zip(&widths) {
-            let _ = write!(line, "{cell:>wide$}  ");
-        }
-        line.push_str(last);
-        line
-    };
-    line(text, &dressed(options, "2", &aligned(&mut titles.iter().copied(), "call site")));
+    let aligned = Aligned::of(titles, rows);
+    line(text, &dressed(options, "2", &aligned.head("call site")));
     for (site, cells) in sites.list.iter().zip(rows) {
         let name = names.short(&sites.name(site), site.record.kind == SiteKind::RUBY);
-        line(text, &aligned(&mut cells.iter().map(String::as_str), &name));
+        line(text, &aligned.line(cells, &name));
         after(text, site);
     }
 }

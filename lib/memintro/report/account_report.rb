@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "../process/account"
-require_relative "../support/html_page"
 require_relative "../support/names"
 require_relative "../support/style"
 require_relative "../support/units"
@@ -50,14 +49,12 @@ module Memintro
 
     def html
       rows = @account.rows.map do |row|
-        cells = [Units.bytes(row.bytes), Units.share(row.bytes, @account.rss), row.basis.to_s]
-        "<tr>#{cells.map { |cell| HtmlPage.cell(cell) }.join}#{HtmlPage.name(row.name.to_s, row.name.to_s)}</tr>"
+        [Units.bytes(row.bytes), Units.share(row.bytes, @account.rss), row.basis.to_s, row.name.to_s]
       end
-      title = "Memory of #{@name || "process #{@pid || Process.pid}"}"
-      HtmlPage.html(title: title, heading: title, verdict: @account.verdict, notes: @account.notes,
-                    facts: ["#{Units.bytes(@account.rss)} resident; allocator: #{@account.allocator}"],
-                    areas: @account.rows.map { |row| [row.name, row.bytes] },
-                    tables: [HtmlPage.table("Rows", %w[bytes share basis row], rows, nil)])
+      Native.page("Memory of #{@name || "process #{@pid || Process.pid}"}",
+                  ["#{Units.bytes(@account.rss)} resident; allocator: #{@account.allocator}"],
+                  @account.verdict, @account.notes, [["Rows", %w[bytes share basis row], rows]],
+                  @account.rows.map { |row| [row.name.to_s, row.bytes] })
     end
   end
 end

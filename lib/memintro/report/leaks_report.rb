@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "../malloc/leaks"
-require_relative "../support/html_page"
 require_relative "../support/names"
 require_relative "../support/style"
 require_relative "../support/units"
@@ -73,24 +72,20 @@ module Memintro
     end
 
     def html(top)
-      title = "Leaks of #{@name || "process #{@pid || Process.pid}"}"
       tables = chosen(top).group_by(&:verdict).map { |verdict, rows| table(verdict, rows) }
-      HtmlPage.html(title: title, heading: title, verdict: @leaks.verdict, notes: @leaks.notes, facts: [facts],
-                    tables: tables)
+      title = "Leaks of #{@name || "process #{@pid || Process.pid}"}"
+      Native.page(title, [facts], @leaks.verdict, @leaks.notes, tables, nil)
     end
 
     def table(verdict, rows)
-      heads = ["bytes", "blocks", "size", "age in GCs", "call site"]
-      lines = rows.map do |row|
+      cells = rows.map do |row|
         size = row.size ? Units.count(row.size) : ""
         ages = row.oldest ? [row.youngest, row.oldest].uniq.join(" to ") : ""
         name = row.site || (verdict == :free_but_kept ? "" : "(not tracked)")
         more = [row.holders && "held by #{row.holders}", row.first_words && "begins with #{row.first_words.join(', ')}"]
-        whole = [name, *more.compact].join("; ")
-        cells = [Units.bytes(row.bytes), Units.count(row.count), size, ages]
-        "<tr>#{cells.map { |cell| HtmlPage.cell(cell) }.join}#{HtmlPage.name(whole, whole)}</tr>"
+        [Units.bytes(row.bytes), Units.count(row.count), size, ages, [name, *more.compact].join("; ")]
       end
-      HtmlPage.table(TITLES.fetch(verdict), heads, lines, nil)
+      [TITLES.fetch(verdict), ["bytes", "blocks", "size", "age in GCs", "call site"], cells]
     end
   end
 end

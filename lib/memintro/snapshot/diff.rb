@@ -2,12 +2,14 @@
 
 require_relative "../support/arguments"
 require_relative "../support/value_object"
+require_relative "diff/account_sentences"
 require_relative "diff/change"
 require_relative "diff/totals_by_kind"
 require_relative "diff/notes"
 require_relative "diff/sections"
-require_relative "diff/text"
 require_relative "../support/json_text"
+require_relative "../support/names"
+require_relative "../support/style"
 require_relative "../runtime/loader"
 require_relative "../support/units"
 
@@ -158,7 +160,8 @@ module Memintro
     # @return [String] a few lines, at most {INSPECTED_BYTES} bytes
     def inspect
       Memintro.untracked do
-        text = "#<#{self.class} of #{format('%.1f', seconds)} s: #{Text.new(self).verdict.join(' ')}>"
+        verdict = written(:verdict, nil, nil).tr("\n", " ")
+        text = "#<#{self.class} of #{format('%.1f', seconds)} s: #{verdict}>"
         text.bytesize <= INSPECTED_BYTES ? text : "#{text.byteslice(0, INSPECTED_BYTES - 8).scrub('')}...>"
       end
     end
@@ -166,11 +169,30 @@ module Memintro
     private
 
     def rendered(format, top, io)
-      case format
-      when :text then Text.new(self, top: top).text(io)
-      when :html then Html.new(self, top: top).page
-      else JsonText.dump({ memintro_diff: 1, **hash_of(top) }) << "\n"
+      return written(format, top, io) unless format == :json
+
+      JsonText.dump({ memintro_diff: 1, **hash_of(top) }) << "\n"
+    end
+
+    # As the extension writes it: `:text`, `:html`, or `:verdict`, the sentences that a text begins with.
+    def written(format, top, io)
+      head = [header, period, later.process[:program]&.to_s, AccountSentences.new(self).list, notes]
+      lists = sections.map do |name, changes|
+        [name.name, Sections::TITLES[name], Sections::LAST.fetch(name, "counter"), changes.map(&:row)]
       end
+      sums = kinds.map { |change| [TotalsByKind::NAMES.key(change.name).name, change.row] }
+      Native.diff(head, lists, sums, format, top, io ? Style.colour?(io) : false)
+    end
+
+    def header
+      process = later.process
+      "memintro #{process[:memintro]}: what changed in #{period}, pid #{process[:pid]}, ruby #{process[:ruby]}, " \
+        "#{later.time.strftime('%FT%TZ')}"
+    end
+
+    # The time between the snapshots; also if the one given as the later is the older.
+    def period
+      "#{Units.duration(seconds.abs)}#{', backwards' if seconds.negative?}"
     end
 
     def hash_of(top)
@@ -186,6 +208,3 @@ module Memintro
     private_constant :LOADED
   end
 end
-
-# A Ractor cannot load files, not even by autoload, so this file is loaded from the start.
-require_relative "diff/html"

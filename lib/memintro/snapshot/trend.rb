@@ -6,7 +6,7 @@ require_relative "../support/list"
 require_relative "snapshot"
 require_relative "trend/series"
 require_relative "../support/statistics"
-require_relative "trend/text"
+require_relative "../support/style"
 require_relative "../support/untracked_text"
 
 module Memintro
@@ -92,18 +92,18 @@ module Memintro
       Arguments.output(io)
       Arguments.count(:top, top, least: 1, optional: true)
       format = Arguments.choice(:format, format, FORMATS)
-      Memintro.untracked { io.write(rendered(format, top, Style.for(io))) }
+      Memintro.untracked { io.write(rendered(format, top, Style.colour?(io))) }
       nil
     end
 
     # @return [String] for people; the first {DEFAULT_TOP} series
     def to_s
-      Memintro.untracked { rendered(:text, DEFAULT_TOP, Style.new(false)) }
+      Memintro.untracked { rendered(:text, DEFAULT_TOP, false) }
     end
 
     # @return [String] a page with inline styles and nothing to fetch
     def to_html
-      Memintro.untracked { rendered(:html, DEFAULT_TOP, nil) }
+      Memintro.untracked { rendered(:html, DEFAULT_TOP, false) }
     end
 
     # @param top [Integer, nil] series; nil: all
@@ -123,7 +123,7 @@ module Memintro
     # @return [Array<String>] what limits the result
     def notes
       if few?
-        few = "#{snapshots.size} snapshots are too few for #{Text.percent(confidence)} certainty; take at least 5."
+        few = "#{snapshots.size} snapshots are too few for #{percent} certainty; take at least 5."
       end
       [*few, *diff.notes]
     end
@@ -241,19 +241,26 @@ module Memintro
       1.0 - Statistics.confidence((0...snapshots.size).to_a) > 1.0 - confidence + 1e-9
     end
 
-    def rendered(format, top, style)
-      case format
-      when :text then Text.new(self, top: top).text(style)
-      when :html then Html.new(self, top: top).page
-      else to_json(top)
-      end
+    def rendered(format, top, colour)
+      return to_json(top) if format == :json
+
+      sure = growing
+      head = [header, duration, snapshots.last.process[:program]&.to_s, notes, confidence.to_f, sure.size]
+      Native.trend(head, minutes, (sure.empty? ? series : sure).map(&:row), format, top, colour)
     end
+
+    def header
+      process = snapshots.last.process
+      "memintro #{process[:memintro]}: #{snapshots.size} snapshots in #{duration}, pid #{process[:pid]}, " \
+        "ruby #{process[:ruby]}"
+    end
+
+    def duration = Units.duration(minutes.last * 60)
+
+    def percent = "#{format('%.1f', confidence * 100).delete_suffix('.0')}%"
 
     # See Lazy.
     LOADED = Lazy
     private_constant :LOADED
   end
 end
-
-# A Ractor cannot load files, not even by autoload, so this file is loaded from the start.
-require_relative "trend/html"

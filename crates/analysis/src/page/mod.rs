@@ -3,6 +3,8 @@
 
 use std::io::{self, Write};
 
+use crate::text::printable;
+
 const STYLE: &str = include_str!("style.css");
 const STYLE_HASH: &str = "sha256-ifNY+q0dtKOLlEzfZ3oOxSXyQ40Mw7aAmzZTvQJrsE0=";
 const COMMON: &str = include_str!("common.js");
@@ -27,6 +29,9 @@ pub const AREAS: Script = Script {
     parts: &[include_str!("areas.js")],
     hash: "sha256-4TEV7yPCpCDDo/un3YDYhFli7e6O8UkUktZDeawej6A=",
 };
+
+/// The HTML of that figure.
+pub const AREAS_BODY: &str = "<svg id=\"areas\" viewBox=\"0 0 1000 420\" role=\"img\"></svg>";
 
 impl Script {
     /// A script of another crate, with its hash behind the common part.
@@ -118,4 +123,52 @@ pub fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// A table. `rest` is what is not shown.
+#[must_use]
+pub fn table(title: &str, heads: &[&str], rows: &[String], rest: Option<&str>) -> String {
+    let titles: String = heads.iter().map(|head| format!("<th>{}</th>", escaped(head))).collect();
+    let more = rest.map_or_else(String::new, |rest| {
+        format!("\n<tr><td class=\"more\" colspan=\"{}\">{}</td></tr>", heads.len(), escaped(rest))
+    });
+    format!("<h2>{}</h2>\n<table>\n<tr>{titles}</tr>\n{}{more}\n</table>", escaped(title), rows.join("\n"))
+}
+
+/// A row of its cells.
+#[must_use]
+pub fn row(cells: &[String]) -> String {
+    format!("<tr>{}</tr>", cells.concat())
+}
+
+/// A cell; the sign of `growth` gives it a colour.
+#[must_use]
+pub fn cell(text: &str, growth: f64) -> String {
+    let class = if growth > 0.0 {
+        " class=\"up\""
+    } else if growth < 0.0 {
+        " class=\"down\""
+    } else {
+        ""
+    };
+    format!("<td{class}>{}</td>", escaped(text))
+}
+
+/// A cell with a bar of so many percent; without one if that is no number.
+pub(crate) fn bar(percent: f64, growth: f64) -> String {
+    if !percent.is_finite() {
+        return "<td></td>".to_owned();
+    }
+    let class = if growth < 0.0 { " class=\"down\"" } else { "" };
+    format!(
+        "<td><svg class=\"bar\" viewBox=\"0 0 100 1\" preserveAspectRatio=\"none\">\
+         <rect width=\"{:?}\" height=\"1\"{class}></rect></svg></td>",
+        (percent * 10.0).round() / 10.0
+    )
+}
+
+/// The last cell of a row: a whole name, and what is shown of it.
+#[must_use]
+pub fn named_cell(whole: &[u8], short: &str) -> String {
+    format!("<td title=\"{}\">{}</td>", escaped(&printable(whole)), escaped(short))
 }

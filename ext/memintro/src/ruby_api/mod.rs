@@ -3,6 +3,7 @@
 mod account;
 mod at_fork;
 mod blocks;
+mod changes;
 mod control_socket;
 mod errors;
 mod estimates;
@@ -68,6 +69,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     heap_dump::init(ruby, native)?;
     holding::init(native)?;
     blocks::init(native)?;
+    changes::init(native)?;
     iseqs::init(native)?;
     json::init(native)?;
     leaks::init(native)?;

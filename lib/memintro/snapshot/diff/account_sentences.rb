@@ -2,7 +2,7 @@
 
 require_relative "../../process/account"
 require_relative "../../support/units"
-require_relative "concentration"
+require_relative "../../support/advice"
 
 module Memintro
   class Diff
@@ -45,8 +45,11 @@ module Memintro
       def holders(name)
         return unless OBJECTS.include?(name)
 
-        place = Spread.new(@diff.classes.to_a, 0).place
-        Advice.holders(place.name) if place && CLASS.match?(place.name)
+        grown = @diff.classes.to_a.select { |change| change.growth.positive? }
+        most = grown.max_by(&:growth)
+        return unless most && most.growth * 2 >= grown.sum(&:growth)
+
+        Advice.holders(most.name) if CLASS.match?(most.name)
       end
 
       # After a fork, memory becomes private page by page, and RSS stays as it is.

@@ -110,6 +110,13 @@ module Memintro
       end
 
       # @api private
+      # @return [Array] what Memintro::Native.diff takes
+      def row
+        doubts = @variances && [@variances, @per_sample].map { |all| ESTIMATES.map { |figure| all.fetch(figure, 0.0) } }
+        [name, unit, before, after, count_before, count_after, at_least, doubts]
+      end
+
+      # @api private
       # @return [Hash{Symbol => Float}] of the figures that there are
       def standard_errors
         super.select { |name, _| public_send(name.to_s.delete_suffix("_standard_error")) }

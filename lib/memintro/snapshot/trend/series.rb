@@ -73,6 +73,14 @@ module Memintro
         %i[first last].map { |name| shown(name) { |number| Units.plain(number, unit) } }
       end
 
+      # @api private
+      # @return [Array] what Memintro::Native.trend takes
+      def row
+        is_path = %i[call_sites object_sites iseqs].include?(section)
+        [Diff::Sections::LAST.fetch(section, "GC"), name, is_path, unit, values, slope_per_minute.to_f, confidence.to_f,
+         every_step, @variances&.first(2)]
+      end
+
       # @return [String] one short line
       def inspect
         shown = Names.printable(name)
