@@ -88,7 +88,6 @@ pub(crate) fn born(
     generation: u32,
 ) -> Option<NonZeroU32> {
     heal_sample(origin, address);
-    let traffic = &origin.owner.traffic;
     let block = Block { site, size, generation };
     match insert(origin, address, block, generation) {
         Inserted::New => {}
@@ -98,8 +97,7 @@ pub(crate) fn born(
             return None;
         }
     }
-    bump(&traffic.allocations, 1);
-    bump(&traffic.allocated_bytes, size);
+    origin.owner.traffic.born(size);
     let due = origin.counters.allocated(site, size, generation, |id| SITES.counters(id));
     if BIRTHS.is_on() {
         note(origin, address, size, site);
@@ -234,8 +232,7 @@ fn heal(origin: Origin<'_>, stale: Option<Removed>, now: u32) {
 /// `now` is the GC generation from which the block's age is computed.
 #[inline(always)]
 pub(crate) fn died(origin: Origin<'_>, block: &Removed, now: u32) {
-    bump(&origin.owner.traffic.frees, 1);
-    bump(&origin.owner.traffic.freed_bytes, block.size);
+    origin.owner.traffic.died(block.size);
     origin.counters.freed(block.site, block.size, block.age, now, |id| SITES.counters(id));
 }
 

@@ -10,9 +10,10 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
 use memintro_abi::SITE_BOOT;
+use memintro_tracker::counters::AtHand;
 use memintro_tracker::in_band::{EXTRA, with_extra};
 use memintro_tracker::table::{Block, Removed};
-use memintro_tracker::threads::{Busy, ThreadState, bump};
+use memintro_tracker::threads::{Busy, ThreadState};
 
 use crate::apply::Origin;
 use crate::clear;
@@ -143,12 +144,17 @@ unsafe fn record_fast<const IN_BAND: bool>(
         if !is_in {
             return known(block, size, own, site, generation);
         }
-        counters.allocated(born.size);
-        bump(&own.traffic.allocations, 1);
-        bump(&own.traffic.allocated_bytes, born.size);
+        count_birth(own, counters, born.size);
         own.leave();
     }
     block
+}
+
+/// What a birth adds to its site's figures, which are at hand, and to its thread's. [`crate::apply::born`] is for all others.
+#[inline(always)]
+fn count_birth(own: &ThreadState, counters: AtHand<'_>, size: u64) {
+    counters.allocated(size);
+    own.traffic.born(size);
 }
 
 /// Declares a function that one of those above ends with, and that then has the caller of malloc as another argument. It is
@@ -206,9 +212,7 @@ extern "C" fn record_known(
                     && !IN_BAND_RECORDS.is_on()
                     && TABLE.insert_in_order(block as usize, &born, generation) =>
             {
-                counters.allocated(born.size);
-                bump(&own.traffic.allocations, 1);
-                bump(&own.traffic.allocated_bytes, born.size);
+                count_birth(own, counters, born.size);
             }
             _ => record_at(Origin::of(own), block as usize, born.size, caller, site, generation),
         }
@@ -260,8 +264,7 @@ pub(crate) unsafe extern "C" fn free<const IN_BAND: bool>(block: Pointer) {
         };
         let Some((removed, counters, is_untidy)) = taken else { return free_slowly(block, own) };
         counters.freed(removed.size, removed.age);
-        bump(&own.traffic.frees, 1);
-        bump(&own.traffic.freed_bytes, removed.size);
+        own.traffic.died(removed.size);
         if is_untidy {
             return free_and_tidy(block, own);
         }
