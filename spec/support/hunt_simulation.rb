@@ -166,8 +166,8 @@ module HuntSimulation
       @ended = 0
     end
 
-    def begin(classes) = @begun << classes
-    def end = @ended += 1
+    def start_tracking(classes) = @begun << classes
+    def stop_tracking = @ended += 1
     def lines = {}
     def fastest(*) = nil
     def words = "nothing"
@@ -176,7 +176,7 @@ module HuntSimulation
 
   # In place of {Memintro::Hunt::Inquiry}: asks no process.
   class NoInquiry
-    def begin = nil
+    def note_stacks = nil
     def about(kind, name, *) = { what: name, kind: kind, notes: [] }
     def again(*) = {}
   end

@@ -452,7 +452,7 @@ RSpec.describe Memintro::Hunt::Growth do
   end
 end
 
-RSpec.describe Memintro::Hunt::Verdict do
+RSpec.describe Memintro::Hunt::RiseTest do
   reading = Struct.new(:minute, :figures)
   rise = Memintro::Hunt::Growth::Rise.new(0, 5, 0, 5_000, 1_000, 500, 1_500, 0)
   key = [:class, "A"]

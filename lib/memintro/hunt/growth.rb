@@ -8,7 +8,7 @@ module Memintro
     # The values of one figure, and whether they rise. They are kept at several scales: as they came, the means of two,
     # of four and so on. A fast leak shows at the first scale within minutes, a slow one at a later scale.
     #
-    # A rise is a suspicion, not yet a finding: it is tested again with values that come later ({Verdict}).
+    # A rise is a suspicion, not yet a finding: it is tested again with values that come later ({RiseTest}).
     #
     # @api private
     class Growth

@@ -69,7 +69,7 @@ module Memintro
       # Begins to hunt, or gives the hunt that has just this to do.
       # @api private
       # @return [Hunt]
-      def begin(**settings)
+      def launch(**settings)
         running = @current
         running = nil unless running&.running?
         return running if running&.same?(**settings)
@@ -143,7 +143,7 @@ module Memintro
     # @return [nil]
     def stop
       @background&.stop
-      @tracker.end if @background && !@background.alive?
+      @tracker.stop_tracking if @background && !@background.alive?
       @state = :stopped
       nil
     rescue Error => e
@@ -212,7 +212,7 @@ module Memintro
     def look(stop)
       @budget.charge do
         # If it could not be ended when its investigation was over.
-        @tracker.end
+        @tracker.stop_tracking
         reading = @watch.read(minute)
         @looks += 1
         @series.add(reading)

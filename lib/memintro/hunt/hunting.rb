@@ -29,7 +29,7 @@ module Memintro
       MainRactor.only unless Brake.on?
       untracked do
         Loader.need(:Hunt)
-        Hunt.begin(every: every, logger: logger, on_finding: on_finding, clock: clock)
+        Hunt.launch(every: every, logger: logger, on_finding: on_finding, clock: clock)
       end
     end
 

@@ -44,7 +44,7 @@ module Memintro
 
       # Takes an account to compare a later one with.
       # @return [nil]
-      def begin
+      def note_stacks
         @before = nil
         @before = account
         nil

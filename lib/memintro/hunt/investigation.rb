@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "finding"
-require_relative "verdict"
+require_relative "rise_test"
 
 module Memintro
   class Hunt
@@ -53,20 +53,20 @@ module Memintro
       # @return [Outcome, nil] nil: it was given up
       def run(suspects, &wait)
         begun = collected
-        @verdict = Verdict.new(own_of(suspects), begun)
+        @verdict = RiseTest.new(own_of(suspects), begun)
         held = @verdict.suspects
         return Outcome.new(nil, nil, {}, suspects.keys) if held.empty?
 
         is_outside = held.keys.any? { |kind, _| kind == :outside }
-        @inquiry.begin if is_outside
-        @watch.own { @tracker.begin(followed(held)) }
+        @inquiry.note_stacks if is_outside
+        @watch.own { @tracker.start_tracking(followed(held)) }
         # What beginning takes and gives back there is no growth.
         @verdict.begin_at(begun = @watch.read(minute)) if is_outside
         outcome = test(held, begun, &wait)
         outcome&.refuted&.concat(suspects.keys - held.keys)
         outcome
       ensure
-        @watch.own { @tracker.end }
+        @watch.own { @tracker.stop_tracking }
       end
 
       private

@@ -31,7 +31,7 @@ module Memintro
       # @param classes [Array<String>] names of those whose objects are to be followed
       # @return [nil]
       # @raise [Error]
-      def begin(classes)
+      def start_tracking(classes)
         classes = classes.select { |name| TrackedClasses.name?(name) }.first(MOST_CLASSES)
         # Where Ruby crashes when a Ractor begins while objects are followed, they are not.
         classes = [] if RactorGuard.needed? && Ractor.count > 1
@@ -57,7 +57,7 @@ module Memintro
 
       # Does nothing if it is not this one's, or no more. If figures are busy, the next call ends it.
       # @return [nil]
-      def end
+      def stop_tracking
         Memintro.take_back_tracking(self) if @begun
         @begun = false
         nil

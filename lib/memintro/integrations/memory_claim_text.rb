@@ -19,7 +19,7 @@ module Memintro
     WAYS = 3
     private_constant :MOST_RSS_BYTES, :SEARCH_SECONDS, :WAYS
 
-    # @param verdict [LeakCheck::Verdict, ClaimCheck::Verdict]
+    # @param verdict [LeakCheck::Outcome, ClaimCheck::Outcome]
     # @return [String]
     def of(verdict)
       return "expected the block to #{description}, but #{finding(verdict)}" unless verdict.above?

@@ -80,7 +80,7 @@ module Memintro
       env[KEY] = request
       told = wait_for_server(request, env["rack.response_finished"])
       before = $!
-      request.begin
+      request.begin_work
       response = @app.call(env)
       told ? response : hand_over(request, response)
     ensure

@@ -44,7 +44,7 @@ module Memintro
 
       job = JobMeasurement.new(message, queue)
       before = $!
-      job.begin
+      job.begin_work
       yield
     ensure
       finish(job, $!.equal?(before) ? nil : $!) if job

@@ -30,7 +30,7 @@ module Memintro
     # @return [Boolean] whether this was the first call
     def finish(error)
       @error = error
-      self.end
+      end_work
     end
 
     # @return [String] the job's class; inside of Active Job's wrapper the class that it wraps

@@ -36,7 +36,7 @@ module Memintro
     def finish(status, error = nil)
       # The connection was hijacked: its new owner answers elsewhere.
       taken_over = !@env["rack.hijack_io"].nil? || status == -1
-      return false unless self.end(here: !taken_over && !live?)
+      return false unless end_work(here: !taken_over && !live?)
 
       @status = status unless taken_over
       @error = error

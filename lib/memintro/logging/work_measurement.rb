@@ -57,7 +57,7 @@ module Memintro
 
     # Called last before the work; allocations from here on belong to the work.
     # @return [void]
-    def begin
+    def begin_work
       @traffic = Native.thread_traffic if @alone
     end
 
@@ -65,7 +65,7 @@ module Memintro
     #
     # @param here [Boolean] whether all of the work was done in this thread
     # @return [Boolean] whether this was the first call
-    def end(here: true)
+    def end_work(here: true)
       return false if @ended
 
       @ended = true

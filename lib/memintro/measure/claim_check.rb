@@ -17,7 +17,7 @@ module Memintro
 
     # The outcome: `above?`, how many iterations were measured, the figure of one (median, least, most), how many bytes
     # of the last one are of stacks of fibers, and who made what is left of it, or allocated in it.
-    Verdict = Struct.new(:above, :iterations, :per_iteration, :low, :high, :stacks, :lines, keyword_init: true) do
+    Outcome = Struct.new(:above, :iterations, :per_iteration, :low, :high, :stacks, :lines, keyword_init: true) do
       alias_method :above?, :above
     end
 
@@ -35,7 +35,7 @@ module Memintro
     end
 
     # @param block [Proc]
-    # @return [Verdict]
+    # @return [Outcome]
     # @raise (see Rounds.during)
     def of(block)
       Rounds.during(block) do |rounds|
@@ -75,7 +75,7 @@ module Memintro
       median = Statistics.median(interval.readings)
       low, high = interval.interval || interval.readings.minmax
       above = interval.verdict ? interval.verdict == :above : median > @limit
-      Verdict.new(above: above, iterations: interval.readings.size, per_iteration: median, low: low, high: high,
+      Outcome.new(above: above, iterations: interval.readings.size, per_iteration: median, low: low, high: high,
                   stacks: @stacks || 0, lines: above ? @allocating || rounds.lines(moment, LINES) : [])
     end
   end

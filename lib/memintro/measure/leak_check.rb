@@ -37,7 +37,7 @@ module Memintro
 
     # The outcome: `above?` (it leaks), iterations of the last stage and bytes that they left, bytes of one iteration
     # (and least and most, if the rounds tell), how many of them are of stacks of fibers, and who made them.
-    Verdict = Struct.new(:above, :iterations, :bytes, :per_iteration, :low, :high, :stacks, :lines,
+    Outcome = Struct.new(:above, :iterations, :bytes, :per_iteration, :low, :high, :stacks, :lines,
                          keyword_init: true) do
       alias_method :above?, :above
     end
@@ -74,7 +74,7 @@ module Memintro
     end
 
     # @param block [Proc]
-    # @return [Verdict]
+    # @return [Outcome]
     # @raise (see Rounds.during)
     def of(block)
       Rounds.during(block) do |rounds|
@@ -143,7 +143,7 @@ module Memintro
                   low, high = stage.interval.interval
                   { bytes: stage.bytes, per_iteration: stage.pace, low: low, high: high }
                 end
-      Verdict.new(above: leaks, iterations: stage.iterations, **figures, stacks: stage.stacks,
+      Outcome.new(above: leaks, iterations: stage.iterations, **figures, stacks: stage.stacks,
                   lines: leaks ? rounds.lines(stage.moments.first, LINES) : [])
     end
 

@@ -9,7 +9,7 @@ require_relative "followed_run"
 require_relative "outputs"
 require_relative "suppressions"
 require_relative "valgrind_run"
-require_relative "verdict"
+require_relative "check_result"
 
 module Memintro
   module MemCheck
@@ -66,7 +66,7 @@ module Memintro
           fresh = []
         end
         gone = accepted.size - known.map(&:fingerprint).uniq.size
-        verdict = Verdict.new(config: @config, status: status, found: found, fresh: fresh, known: known.size,
+        verdict = CheckResult.new(config: @config, status: status, found: found, fresh: fresh, known: known.size,
                               suppressed: suppressed.size, gone: [gone, 0].max, trouble: trouble)
         @config.output.puts verdict.lines
         Outputs.write(@config, fresh, trouble: trouble)

@@ -20,7 +20,7 @@ module Memintro
     # which are more and must be surer ({Growth}); when it has been tracked, it must have gone on at half of its pace.
     #
     # @api private
-    class Verdict
+    class RiseTest
       # See {SequentialInterval}.
       LEAD = 5
       # Parts of the former pace, and of the growth, that must be left.

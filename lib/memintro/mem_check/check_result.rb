@@ -7,7 +7,7 @@ module Memintro
   module MemCheck
     # What a check has found, in words: the verdict first, then each finding, then what to do next.
     # @api private
-    class Verdict
+    class CheckResult
       # Findings that are shown.
       MOST = 50
       # Kinds whose blocks are lost, or will be with their object.
