@@ -14,7 +14,7 @@ module Memintro
       attr_accessor :format
       # @return [Boolean] whether it goes to a terminal with colours
       attr_accessor :colour
-      # @return [Native::Text, nil] JSON that is to be sent after what was output, from where it lies
+      # @return [Native::JSONDocument, nil] JSON that is to be sent after what was output, from where it lies
       attr_reader :text
 
       # @param output [String] what is to be sent
@@ -69,7 +69,7 @@ module Memintro
       end
 
       # Sends only this answer.
-      # @param text [Native::Text] JSON
+      # @param text [Native::JSONDocument] JSON
       # @return [nil]
       def send_text(text)
         @format = :json

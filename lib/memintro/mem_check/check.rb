@@ -67,7 +67,7 @@ module Memintro
         end
         gone = accepted.size - known.map(&:fingerprint).uniq.size
         verdict = CheckResult.new(config: @config, status: status, found: found, fresh: fresh, known: known.size,
-                              suppressed: suppressed.size, gone: [gone, 0].max, trouble: trouble)
+                                  suppressed: suppressed.size, gone: [gone, 0].max, trouble: trouble)
         @config.output.puts verdict.lines
         Outputs.write(@config, fresh, trouble: trouble)
         return status unless status.zero?

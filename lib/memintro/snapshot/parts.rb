@@ -76,7 +76,7 @@ module Memintro
       # @param wanted [Array<Symbol>] see {check}
       # @param strict [Boolean] see {take}
       # @param settles [Boolean] collect garbage first, and count only objects that outlived one
-      # @return [Native::Text]
+      # @return [Native::JSONDocument]
       def self.json(wanted, strict:, settles: false)
         # The rest follows at once, without the garbage of a busy process.
         early = { missing: {}, gc: GC.stat }
@@ -91,7 +91,7 @@ module Memintro
         head = { memintro_snapshot: LAYOUT, version: CallSites::LAYOUT,
                  **data, time: time(data[:time]).strftime("%FT%T.%3NZ"), process: process.merge!(identity),
                  totals: totals.to_h, call_sites_left_out: report.left_out.first }
-        Native::Text.snapshot(ordered(head), report, survey, free_pages(data[:gc]))
+        Native::JSONDocument.snapshot(ordered(head), report, survey, free_pages(data[:gc]))
       ensure
         [report, survey].compact.each(&:clear)
       end

@@ -16,6 +16,7 @@ mod holding;
 mod internals;
 mod iseqs;
 mod json;
+mod json_document;
 mod leaks;
 mod loading;
 mod measure;
@@ -39,7 +40,6 @@ mod slices;
 mod sockets;
 mod stacks;
 mod survey;
-mod text;
 mod top_sites;
 mod tracking;
 mod tracking_hold;
@@ -86,7 +86,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     top_sites::init(native)?;
     survey::init(ruby, native)?;
     report::init(ruby, native)?;
-    text::init(ruby, native)?;
+    json_document::init(ruby, native)?;
     tracking::init(native)?;
     trial::init(native)
 }

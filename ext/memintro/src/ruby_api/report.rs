@@ -15,12 +15,12 @@ use memintro_analysis::report::{Error as NoReport, Fact, Process, Report as Mode
 use memintro_analysis::sites::Sites;
 
 use super::errors;
+use super::json_document::JsonDocument;
 use super::names;
 use super::native::figures_array;
 use super::ractor_safe::ractor_safe;
 use super::site_rows::rows;
 use super::sites;
-use super::text::Text;
 use super::top_sites;
 use super::trial;
 use super::values;
@@ -208,20 +208,20 @@ impl Report {
         most: Option<usize>,
         folder: Option<RString>,
         (colour, is_command): (bool, bool),
-    ) -> Result<Text, Error> {
+    ) -> Result<JsonDocument, Error> {
         let figure = top_sites::figure(ruby, &by.name()?)?;
         let choices = Choices { figure, most, root: root(folder), colour, is_command };
         let format = format.name()?.into_owned();
         let mut model = this.change(ruby)?;
         let model = &mut *model;
-        Text::written(ruby, |out| model.write(&format, choices, out))
+        JsonDocument::written(ruby, |out| model.write(&format, choices, out))
     }
 
     /// As JSON, with the members of a hash behind its own.
-    fn json(ruby: &Ruby, this: &Self, tail: RHash) -> Result<Text, Error> {
+    fn json(ruby: &Ruby, this: &Self, tail: RHash) -> Result<JsonDocument, Error> {
         let tail = values::members(tail, memintro_analysis::json::Bytes::Shown)?;
         let model = this.model();
-        Text::written(ruby, |out| model.write_json(out, &tail))
+        JsonDocument::written(ruby, |out| model.write_json(out, &tail))
     }
 
     /// Frees the memory, which otherwise would wait for Ruby's collector.

@@ -1,4 +1,4 @@
-//! `Memintro::Native::Text`: JSON that is made without the GVL and sent from Rust's memory, so that it is never a
+//! `Memintro::Native::JSONDocument`: JSON that is made without the GVL and sent from Rust's memory, so that it is never a
 //! Ruby String.
 
 use std::cell::RefCell;
@@ -21,16 +21,16 @@ const PATIENCE_MS: libc::c_int = 20;
 const TURN: Duration = Duration::from_millis(100);
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
-    let class = native.define_class("Text", ruby.class_object())?;
-    super::know_class::<Text>(ruby);
+    let class = native.define_class("JSONDocument", ruby.class_object())?;
+    super::know_class::<JsonDocument>(ruby);
     class.undef_default_alloc_func();
-    class.define_singleton_method("snapshot", function!(Text::snapshot, 4))?;
-    class.define_method("bytesize", method!(Text::bytesize, 0))?;
-    class.define_method("left", method!(Text::left, 0))?;
-    class.define_method("send_to", method!(Text::send_to, 1))?;
-    class.define_method("piece", method!(Text::piece, 1))?;
-    class.define_method("clear", method!(Text::clear, 0))?;
-    class.define_method("to_s", method!(Text::to_s, 0))
+    class.define_singleton_method("snapshot", function!(JsonDocument::snapshot, 4))?;
+    class.define_method("bytesize", method!(JsonDocument::bytesize, 0))?;
+    class.define_method("left", method!(JsonDocument::left, 0))?;
+    class.define_method("send_to", method!(JsonDocument::send_to, 1))?;
+    class.define_method("piece", method!(JsonDocument::piece, 1))?;
+    class.define_method("clear", method!(JsonDocument::clear, 0))?;
+    class.define_method("to_s", method!(JsonDocument::to_s, 0))
 }
 
 #[derive(Default)]
@@ -40,10 +40,10 @@ struct Sending {
 }
 
 /// The text, and how much of it has been sent.
-#[magnus::wrap(class = "Memintro::Native::Text", free_immediately)]
-pub(super) struct Text(RefCell<Sending>);
+#[magnus::wrap(class = "Memintro::Native::JSONDocument", free_immediately)]
+pub(super) struct JsonDocument(RefCell<Sending>);
 
-impl Text {
+impl JsonDocument {
     /// The members of the hash, `call_sites`, and the results of the survey. `free_pages` is the number of pages that
     /// Ruby keeps besides those that were walked over.
     fn snapshot(
