@@ -8,6 +8,7 @@ use memintro_analysis::leaks::mark::{Marking, ranks};
 use memintro_analysis::leaks::nodes::{NO_HOLDER, Node, Nodes, State, TOP, leaf_entries};
 use memintro_analysis::leaks::ranges;
 use memintro_analysis::leaks::unused::Read;
+use memintro_analysis::text::units;
 use serde_json::{Value, json};
 
 use crate::classes::Classes;
@@ -377,8 +378,10 @@ fn anchor(naming: &Naming<'_, '_>, holder: Holder, count: usize) -> String {
 
 /// Such as `120 Ruby objects of class A`, as the live process says it.
 fn objects(classes: &Classes<'_>, class: usize, is_garbage: bool, count: usize) -> String {
-    let count =
-        if count == 1 { "a Ruby object".to_owned() } else { format!("{} Ruby objects", grouped(count)) };
+    let count = match count {
+        1 => "a Ruby object".to_owned(),
+        _ => units::counted(count as i64, "Ruby object"),
+    };
     let class = match classes.name_of(class) {
         Some((name, true)) => format!("of class {name}"),
         Some((name, false)) => format!("of a class without a name below {name}"),
@@ -386,25 +389,4 @@ fn objects(classes: &Classes<'_>, class: usize, is_garbage: bool, count: usize) 
     };
     let garbage = if is_garbage { " that nothing points to, which Ruby had not collected" } else { "" };
     format!("{count} {class}{garbage}")
-}
-
-/// With a comma after each three digits.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let parts: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
-    parts.join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::grouped;
-
-    #[test]
-    fn numbers_are_read_by_threes() {
-        assert_eq!(
-            [7, 120, 1_200, 31_804, 1_234_567].map(grouped),
-            ["7", "120", "1,200", "31,804", "1,234,567"]
-        );
-    }
 }

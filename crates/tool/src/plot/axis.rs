@@ -3,6 +3,7 @@
 use super::history::History;
 use super::record::Metric;
 use super::stamp::{Microseconds, local_time};
+use crate::units::signed_count;
 use jiff::civil::Time;
 
 /// The axis of one metric: values are divided by `scale`, and the title names the unit.
@@ -54,8 +55,11 @@ impl ValueAxis {
     /// The label of a mark.
     pub(super) fn label(&self, value: f64) -> String {
         let digits = (-self.step.log10().floor()).clamp(0.0, 6.0) as usize;
-        let text = format!("{value:.digits$}");
-        if value.abs() < 10_000.0 { text } else { with_commas(&text) }
+        if digits > 0 || value.abs() < 10_000.0 {
+            format!("{value:.digits$}")
+        } else {
+            signed_count(value.round() as i64)
+        }
     }
 }
 
@@ -70,18 +74,6 @@ fn round_step(least: f64) -> f64 {
         .map(|times| times * power)
         .find(|step| *step >= least * 0.999)
         .unwrap_or(power)
-}
-
-/// `1,234,567`
-pub(super) fn with_commas(digits: &str) -> String {
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) && !digits.contains('.') {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// The axis of time.

@@ -17,6 +17,7 @@ mod terminal;
 mod thin;
 
 use crate::requests::fold::harmless;
+use crate::units;
 use history::History;
 use input::{Sink, Source, plain};
 use std::ffi::OsString;
@@ -135,7 +136,7 @@ fn draw(request: &Request, history: &History) -> Result<String, String> {
 
 fn summary(history: &History) -> String {
     let count = |number: u64, noun: &str| {
-        format!("{} {noun}{}", axis::with_commas(&number.to_string()), if number == 1 { "" } else { "s" })
+        format!("{} {noun}{}", units::count(number), if number == 1 { "" } else { "s" })
     };
     let mut parts = vec![format!(
         "{} of {}",
@@ -147,7 +148,7 @@ fn summary(history: &History) -> String {
             "{} with fewer lines left out ({}), for at most {} are drawn",
             count(history.left_out[0], "process").replace("processs", "processes"),
             count(history.left_out[1], "line"),
-            axis::with_commas(&history::MOST_CURVES.to_string())
+            units::count(history::MOST_CURVES as u64)
         ));
     }
     if history.untracked > 0 {

@@ -1,9 +1,9 @@
 //! The plot as an HTML page, with a table of the processes. The page loads nothing from other places.
 
-use super::axis::with_commas;
 use super::history::{Curve, History};
 use super::image;
 use super::record::Metric;
+use crate::units::count;
 use memintro_analysis::page::{Page, escaped};
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ fn row(rows: &mut String, curve: &Curve, name: &str, colour: &str) {
         rows,
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td><svg class=\"swatch\" viewBox=\"0 0 1 1\" \
          preserveAspectRatio=\"none\"><rect width=\"1\" height=\"1\" fill=\"{colour}\"></rect></svg>{}</td></tr>",
-        with_commas(&curve.samples.len().to_string()),
+        count(curve.samples.len() as u64),
         cell(rss.first().copied()),
         cell(rss.last().copied()),
         cell(greatest),
