@@ -181,7 +181,7 @@ RSpec.describe "memintro requests" do
     File.write("none.log", "noise\nMEMORY[1]: time: 2026-01-01 12:00:00 +0000 rss: 1.0 MB\n")
     {
       [] => [2, "give a log to read, or - for standard input (memintro requests --help)"],
-      %w[--by size a.log] => [2, "--by is \"size\"; it must be bytes or calls or count or p95 or max or rss"],
+      %w[--by size a.log] => [2, "--by is \"size\"; it must be bytes, calls, count, p95, max or rss"],
       %w[--top 0 a.log] => [2, "--top is \"0\"; it must be a whole number of at least 1, or all"],
       %w[.] => [1, ".: is a folder; give the log files in it"],
       %w[gone.log] => [1, "gone.log: No such file or directory"],
@@ -191,7 +191,7 @@ RSpec.describe "memintro requests" do
       result = requests(*arguments)
       expect([result.status.exitstatus, result.stderr, result.stdout]).to eq([code, "memintro: #{message}\n", ""])
     end
-    expect(requests("--help").must_succeed.stdout).to match(/--by FIGURE.*--top N.*--json/m)
+    expect(requests("--help").must_succeed.stdout).to match(/--by <WHAT>.*--top <N>.*--json/m)
     expect(run_memintro("--help").stdout).to match(/^  requests +rank requests by the memory they allocate/)
   end
 end

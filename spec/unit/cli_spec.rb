@@ -3,6 +3,7 @@
 require_relative "../spec_helper"
 require "memintro"
 require "memintro/cli"
+require "memintro/cli/tool_command"
 require "stringio"
 
 RSpec.describe Memintro::CLI do
@@ -11,8 +12,21 @@ RSpec.describe Memintro::CLI do
 
   # [exit code, standard output, standard error]
   def cli(*argv)
+    return in_tool(argv) if argv.any? { |word| described_class::COMMANDS.key?(word) && tool?(word) }
+
     code = described_class.start(argv, out: out, err: err)
     [code, out.string, err.string]
+  end
+
+  # The process becomes the tool.
+  def in_tool(argv)
+    result = run_memintro(*argv)
+    [result.status.exitstatus, result.stdout, result.stderr]
+  end
+
+  def tool?(name)
+    described_class.const_get(described_class::COMMANDS.fetch(name).first).instance_method(:call).owner ==
+      described_class::ToolCommand
   end
 
   it "prints its version and its help" do
@@ -24,12 +38,12 @@ RSpec.describe Memintro::CLI do
 
   described_class::COMMANDS.each_key do |command|
     it "has help for #{command}, either way" do
-      first = described_class.start([command, "--help"], out: out, err: err)
-      second = described_class.start(["help", command], out: twin = StringIO.new, err: err)
-      expect([first, second, err.string]).to eq([0, 0, ""])
-      expect(out.string).to start_with("Usage: memintro #{command}")
-      expect(twin.string).to eq(out.string)
-      expect(out.string.lines.map(&:chomp)).to all(satisfy { |line| line.size <= 110 })
+      code, help, error = cli(command, "--help")
+      expect([code, error]).to eq([0, ""])
+      expect(help).to start_with("Usage: memintro #{command}")
+      expect(help.lines.map(&:chomp)).to all(satisfy { |line| line.size <= 110 })
+      out.truncate(out.rewind)
+      expect(cli("help", command)).to eq([code, help, error])
     end
   end
 
@@ -58,6 +72,16 @@ RSpec.describe Memintro::CLI do
       ["plot", "a.log", "-o", "a.gif"] => /--output is "a.gif"; its name must end in .svg, .png, .html or .txt/,
       ["plot", "a.log", "--format", "gif"] => /--format is "gif"; it must be svg, png, html or text/,
       ["plot", "--follow", "-"] => /--follow cannot go on reading standard input/,
+      ["heap"] => /give a command and a heap dump \(memintro heap --help\)/,
+      ["heap", "a.json", "hist"] => /there is no memintro heap "a.json"; there are histo, top, /,
+      ["heap", "histo"] => /memintro heap histo takes one dump, none is given/,
+      ["heap", "diff", "a.json"] => /memintro heap diff takes two or three dumps, one is given/,
+      ["heap", "histo", "a.json", "--all"] => /memintro heap histo has no --all; memintro heap histo --help lists/,
+      ["heap", "top", "a.json", "--by", "size"] => /--by is "size"; it must be retained_bytes or bytes/,
+      ["heap", "top", "a.json", "--top", "0"] => /--top is "0"; it must be a whole number of at least 1, or all/,
+      ["heap", "top", "a.json", "--top"] => /--top has no value; write --top N/,
+      ["heap", "path", "a.json"] => /path needs --class, --address, --site, --generation or --older-than-gcs/,
+      ["requests", "a.log", "--json=1"] => /--json takes no value, and "1" is given/,
       ["report"] => /give one FILE to show, or the PID or NAME of a process/,
       ["version", "now"] => /version takes no arguments \("now"\)/,
       ["ps", "now"] => /ps takes no arguments \("now"\)/,

@@ -1,6 +1,7 @@
 //! `memintro-tool heap`: reads the dumps that a command needs, as far as it needs them, and answers.
 
 use crate::answer::{self, Answer, Read};
+use crate::command_line::Outcome;
 use crate::diff::{self, Objects, Signs};
 use crate::graph::Graph;
 use crate::intern::shown;
@@ -14,51 +15,18 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// How it ended.
-pub type Outcome = Result<(), String>;
-
-/// The commands, and how many dumps each takes.
-pub const COMMANDS: [(&str, usize); 13] = [
-    ("histo", 1),
-    ("top", 1),
-    ("diff", 3),
-    ("holders", 1),
-    ("path", 1),
-    ("referrers", 1),
-    ("retained", 1),
-    ("dominators", 1),
-    ("duplicates", 1),
-    ("strings", 1),
-    ("generations", 1),
-    ("html", 1),
-    ("heapsnapshot", 1),
-];
-
 /// Runs a command. An error is for people; a damaged dump is one, behind the answer of what could be read.
 pub fn run(options: &Options) -> Outcome {
-    let Some((_, most)) = COMMANDS.iter().find(|(name, _)| *name == options.command) else {
-        let names: Vec<&str> = COMMANDS.iter().map(|(name, _)| *name).collect();
-        return Err(format!("there is no heap {:?}; there are {}", options.command, names.join(", ")));
-    };
-    if options.files.is_empty() || options.files.len() > *most {
-        return Err(format!(
-            "heap {} takes {}",
-            options.command,
-            if *most == 1 { "one dump" } else { "two or three dumps" }
-        ));
-    }
-    if options.files.iter().filter(|file| *file == "-").count() > 1 {
-        return Err("standard input (-) can be only one of the dumps".to_string());
-    }
+    let Some(file) = options.files.first() else { return Err("no dump is given".into()) };
     if let Some(output) = &options.output
         && options.files.iter().any(|file| is_same(file.as_ref(), output))
     {
         return Err(format!(
             "{} is the dump itself, which would be lost; give another file with -o",
             shown(output)
-        ));
+        )
+        .into());
     }
-    let file = &options.files[0];
     match options.command.as_str() {
         "histo" | "generations" => {
             let tally = Tally::load(Source::open(file)?, options.budget);
@@ -125,13 +93,6 @@ fn of_graph(options: &Options, file: &OsStr) -> Outcome {
     let wants = Wants { references: true, edges: names, sites: true, values: false };
     let mut graph = Graph::load(Source::open(file)?, wants, options.budget);
     let counts = (graph.len() as u64, graph.total_bytes(), graph.edge_count());
-    let selects = matches!(options.command.as_str(), "holders" | "path" | "referrers" | "retained");
-    if selects && !options.chosen() {
-        return Err(format!(
-            "heap {} needs --class, --address, --site, --generation or --older-than-gcs",
-            options.command
-        ));
-    }
     let found = match options.command.as_str() {
         "top" => lists::top(&mut graph, options),
         "dominators" => lists::dominators(&mut graph, options),
@@ -158,9 +119,7 @@ fn finish(options: &Options, found: Result<Answer, String>, read: &[Read]) -> Ou
     match found {
         Ok(answer) => {
             // A page or an export on standard output stands alone.
-            let alone =
-                matches!(options.command.as_str(), "html" | "heapsnapshot") && options.output.is_none();
-            if !alone {
+            if !options.writes() || options.output.is_some() {
                 let text = match options.json {
                     true => {
                         let mut whole = answer::json(&options.command, &answer, read);
@@ -174,14 +133,14 @@ fn finish(options: &Options, found: Result<Answer, String>, read: &[Read]) -> Ou
                 print(text.as_bytes())?;
             }
         }
-        Err(message) if errors.is_empty() => return Err(message),
-        Err(message) => return Err(format!("{}\n{message}", errors.join("\n"))),
+        Err(message) if errors.is_empty() => return Err(message.into()),
+        Err(message) => return Err(format!("{}\n{message}", errors.join("\n")).into()),
     }
-    if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
+    if errors.is_empty() { Ok(()) } else { Err(errors.join("\n").into()) }
 }
 
 /// It counts as success if the reader closes the pipe.
-pub(crate) fn print(bytes: &[u8]) -> Outcome {
+pub(crate) fn print(bytes: &[u8]) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),

@@ -7,6 +7,7 @@ mod also;
 pub mod answer;
 mod class_names;
 pub mod command;
+pub mod command_line;
 pub mod diff;
 pub mod dominators;
 pub mod graph;

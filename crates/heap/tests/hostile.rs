@@ -1,6 +1,7 @@
 //! Anything may stand in a file. No panic, no answer that takes forever, and errors that say where.
 
 use memintro_heap::command;
+use memintro_heap::command_line::Ended;
 use memintro_heap::graph::Graph;
 use memintro_heap::lists::{generations, histo, top};
 use memintro_heap::options::Options;
@@ -218,11 +219,23 @@ fn wrong_lines_are_told_with_their_offsets() {
 fn what_is_asked_wrongly_is_said() {
     let run = |arguments: &[&str]| {
         let arguments: Vec<_> = arguments.iter().map(std::ffi::OsString::from).collect();
-        Options::parse(&arguments).and_then(|options| command::run(&options)).unwrap_err()
+        match Options::parse(&arguments).and_then(|options| command::run(&options)).unwrap_err() {
+            Ended::Usage(message) | Ended::Failed(message) | Ended::Help(message) => message,
+        }
     };
-    assert!(run(&["hist", "-"]).contains("there is no heap \"hist\"; there are histo, top"));
-    assert_eq!(run(&["histo"]), "heap histo takes one dump");
-    assert_eq!(run(&["histo", "--top=x", "-"]), "--top is \"x\"; it must be a number");
+    assert!(run(&["hist", "-"]).contains("there is no memintro heap \"hist\"; there are histo, top"));
+    assert_eq!(run(&["histo"]), "memintro heap histo takes one dump, none is given");
+    assert_eq!(
+        run(&["histo", "--top=x", "-"]),
+        "--top is \"x\"; it must be a whole number of at least 1, or all"
+    );
+    assert!(
+        run(&["histo", "--help"]).starts_with("Usage: memintro heap histo [options] FILE\n\nobjects and")
+    );
+    assert_eq!(
+        run(&["--clas", "top", "histo", "-"]),
+        "memintro heap histo has no --clas; memintro heap histo --help lists its options"
+    );
     assert_eq!(
         run(&["holders", "--older-than-gcs=4294967296", "-"]),
         "--older-than-gcs is \"4294967296\"; it must be a whole number up to 4294967295"

@@ -1,7 +1,8 @@
 //! Plots, request tables, the live view and answers from heap dumps: the parts of memintro that need libraries for plots
 //! and terminals, or memory for a heap. They are a separate program, so that no application loads them.
 //!
-//! The `memintro` command checks its arguments and then becomes this program.
+//! The `memintro` command becomes this program. `heap`, `plot` and `requests` get the words that a person typed; the
+//! other subcommands get arguments that the command has checked.
 
 #[cfg(target_os = "linux")]
 pub mod heap_write;
@@ -13,6 +14,9 @@ mod units;
 pub mod valgrind;
 pub mod watch;
 
+use memintro_heap::command;
+use memintro_heap::command_line::{Ended, Outcome};
+use memintro_heap::options::Options;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -24,34 +28,37 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
     let of_dumps = arguments.first().is_some_and(|name| name == "heap");
-    let outcome = match arguments.first().and_then(|name| name.to_str()) {
+    let outcome: Outcome = match arguments.first().and_then(|name| name.to_str()) {
         #[cfg(target_os = "linux")]
-        Some("heap-write") => heap_write::run(&arguments[1..]),
+        Some("heap-write") => heap_write::run(&arguments[1..]).map_err(Ended::from),
         Some("plot") => plot::run(&arguments[1..]),
         Some("requests") => requests::run(&arguments[1..]),
-        Some("watch") => watch::run(&arguments[1..]),
-        Some("valgrind-xml") => valgrind::run(&arguments[1..]),
-        Some("heap") => heap(&arguments[1..]),
-        Some("leaks-core") => leaks_of_core(&arguments[1..]),
+        Some("watch") => watch::run(&arguments[1..]).map_err(Ended::from),
+        Some("valgrind-xml") => valgrind::run(&arguments[1..]).map_err(Ended::from),
+        Some("heap") => Options::parse(&arguments[1..]).and_then(|options| command::run(&options)),
+        Some("leaks-core") => leaks_of_core(&arguments[1..]).map_err(Ended::from),
         #[cfg(target_os = "linux")]
         Some(memintro_core_file::followed::COMMAND) => return lines_of_core(&arguments[1..]),
         _ => return usage(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            // Each dump has a line of its own, and names in it have no line ends.
-            let lines: Vec<&str> = if of_dumps { message.lines().collect() } else { vec![&message] };
-            let lines: Vec<String> = lines.into_iter().map(requests::fold::harmless).collect();
-            eprintln!("memintro: {}", lines.join("\n"));
-            ExitCode::FAILURE
-        }
+        Err(Ended::Help(text)) => match plot::write_out(text.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => complain(&[&message], 1),
+        },
+        Err(Ended::Usage(message)) => complain(&[&message], 2),
+        // Each dump has a line of its own, and names in it have no line ends.
+        Err(Ended::Failed(message)) if of_dumps => complain(&message.lines().collect::<Vec<_>>(), 1),
+        Err(Ended::Failed(message)) => complain(&[&message], 1),
     }
 }
 
-/// `memintro heap`: the crate `memintro-heap` reads the dumps and answers.
-fn heap(arguments: &[OsString]) -> Result<(), String> {
-    memintro_heap::command::run(&memintro_heap::options::Options::parse(arguments)?)
+/// Prints an error.
+fn complain(lines: &[&str], status: u8) -> ExitCode {
+    let lines: Vec<String> = lines.iter().map(|line| requests::fold::harmless(line)).collect();
+    eprintln!("memintro: {}", lines.join("\n"));
+    ExitCode::from(status)
 }
 
 /// `memintro leaks --core`: the crate `memintro-core-file` searches, and the command shows its JSON.

@@ -7,7 +7,7 @@ module Memintro
     # Becomes `memintro-tool`, which contains the libraries for plots and terminals. No parent process remains, so the
     # tool keeps the signals, streams and exit status.
     module Tool
-      # @param arguments [Array<String>] plain ones: the tool checks nothing that a person typed
+      # @param arguments [Array<String>] for the tool
       # @return [void] never, if all is well
       # @raise [Failure]
       def self.become(*arguments)

@@ -7,6 +7,7 @@ require_relative "../support/json_text"
 require_relative "../support/list"
 require_relative "../support/names"
 require_relative "../support/paths"
+require_relative "../support/tool_call"
 require_relative "../support/value_object"
 require_relative "holder"
 
@@ -18,15 +19,14 @@ module Memintro
   # `site:` (the line that made them: the end of a path, with or without line), `generation:` (a number or a range) and
   # `older_than_gcs:`; all that are given must fit.
   #
+  # Keywords are the flags of `memintro heap`, which its help lists: `older_than_gcs: 3` is `--older-than-gcs 3`. The tool
+  # checks them, and a wrong one is an ArgumentError.
+  #
   # @example
   #   dump = Memintro::HeapDump.open("/tmp/app.ndjson.zst")
   #   puts dump.holders(class: "Message")
   #   puts dump.histo
   class HeapDump
-    # Rows of each list unless told otherwise.
-    TOP = 20
-    private_constant :TOP
-
     # What was found in a dump: a sentence, what limits it, and the figures by name. Frozen.
     class Answer
       include ByName
@@ -108,6 +108,30 @@ module Memintro
       raise HeapDumpError, e.message
     end
 
+    # @api private
+    # @param name [Symbol] a keyword
+    # @param value [Object]
+    # @return [Array<String>] the flag of the tool that it stands for; an Array is several
+    def self.words(name, value)
+      flag = "--#{name.to_s.tr('_', '-')}"
+      case value
+      when nil, false then []
+      when true then [flag]
+      when Array then value.flat_map { |one| words(name, one) }
+      else ["#{flag}=#{word(name, value)}"]
+      end
+    end
+
+    def self.word(name, value)
+      case value
+      when Integer then name == :address ? format("0x%x", value) : value.to_s
+      when Symbol then value.to_s
+      when Range then "#{value.begin}..#{value.end && value.exclude_end? ? value.end - 1 : value.end}"
+      else Arguments.text(name, value.is_a?(Module) ? value.name : value)
+      end
+    end
+    private_class_method :word
+
     # @return [String] the file
     attr_reader :path
 
@@ -125,123 +149,114 @@ module Memintro
 
     # Counts objects and bytes.
     #
-    # @param by [Symbol] `:class`, `:type` or `:line`
-    # @param top [Integer]
+    # @param flags [Hash{Symbol => Object}] `by:` (`:class`, `:type` or `:line`), `top:` (rows)
     # @return [Answer] with `:rows`
-    # @raise [HeapDumpError]
+    # @raise [HeapDumpError, ArgumentError]
     # @example
     #   puts dump.histo(by: :line)
-    def histo(by: :class, top: TOP) = asked("histo", top, "--by=#{Arguments.choice(:by, by, %i[class type line])}")
+    def histo(**flags) = Answer.new(ask("histo", flags))
 
     # Counts objects and bytes by the generation of their allocation.
     #
+    # @param flags [Hash{Symbol => Object}] `top:` (rows)
     # @return [Answer] with `:rows`
-    # @raise [HeapDumpError]
+    # @raise [HeapDumpError, ArgumentError]
     # @example
     #   dump.generations[:rows].last   # => {generation: 41, objects: 1200, bytes: 96000, class: "String"}
-    def generations = asked("generations", TOP)
+    def generations(**flags) = Answer.new(ask("generations", flags))
 
     # Lists the objects that retain most, or are largest themselves.
     #
-    # @param by [Symbol] `:retained_bytes` or `:bytes`
-    # @param top [Integer]
-    # @param all [Boolean] whether to list what is always there, too: classes, threads, the VM's own objects
+    # @param flags [Hash{Symbol => Object}] `by:` (`:retained_bytes` or `:bytes`), `top:` (rows), `all:` (whether to list
+    #   what is always there, too: classes, threads, the VM's own objects)
     # @return [Answer] with `:rows`
-    # @raise [HeapDumpError]
+    # @raise [HeapDumpError, ArgumentError]
     # @example
     #   dump.top[:rows].first[:retained_bytes]   # => 18400160
-    def top(top: TOP, by: :retained_bytes, all: false)
-      asked("top", top, "--by=#{Arguments.choice(:by, by, %i[retained_bytes bytes])}",
-            *("--all" if Arguments.flag(:all, all)))
-    end
+    def top(**flags) = Answer.new(ask("top", flags))
 
     # Says what retains most: the upper part of the dominator tree, and classes by what their objects retain.
     #
-    # @param top [Integer]
+    # @param flags [Hash{Symbol => Object}] `top:` (rows)
     # @return [Answer] with `:classes` and `:tree`
-    # @raise [HeapDumpError]
+    # @raise [HeapDumpError, ArgumentError]
     # @example
     #   puts dump.dominators
-    def dominators(top: TOP) = asked("dominators", top)
+    def dominators(**flags) = Answer.new(ask("dominators", flags))
 
     # Lists texts that are there more than once, those first whose copies take most.
     #
-    # @param top [Integer]
+    # @param flags [Hash{Symbol => Object}] `top:` (rows)
     # @return [Answer] with `:rows`
-    # @raise [HeapDumpError]
+    # @raise [HeapDumpError, ArgumentError]
     # @example
     #   dump.duplicates[:spare_bytes]   # => 1204160
-    def duplicates(top: TOP) = asked("duplicates", top)
+    def duplicates(**flags) = Answer.new(ask("duplicates", flags))
 
     # Counts strings by length and line, and lists the longest.
     #
-    # @param top [Integer]
+    # @param flags [Hash{Symbol => Object}] `top:` (rows)
     # @return [Answer] with `:lengths`, `:lines` and `:largest`
-    # @raise [HeapDumpError]
+    # @raise [HeapDumpError, ArgumentError]
     # @example
     #   dump.strings[:largest].first   # => {address: "0x7f…", bytesize: 1048576, line: "app/a.rb:3"}
-    def strings(top: TOP) = asked("strings", top)
+    def strings(**flags) = Answer.new(ask("strings", flags))
 
     # Says by which ways the objects are held.
     #
-    # @param top [Integer] groups
-    # @param by [Symbol] `:bytes` or `:objects`: which come first
+    # @param flags [Hash{Symbol => Object}] which objects; `by:` (`:bytes` or `:objects`: which groups come first), `top:`
+    #   (groups)
     # @return [Holders]
-    # @raise [HeapDumpError] also if no object fits
+    # @raise [HeapDumpError, ArgumentError] the first also if no object fits
     # @example
     #   puts dump.holders(class: "Message")
-    def holders(top: TOP, by: :bytes, **objects)
-      Holders.new(ask("holders", top, "--by=#{Arguments.choice(:by, by, Holders::BY)}", *selection(objects)))
-    end
+    def holders(**flags) = Holders.new(ask("holders", flags))
 
     # Says how roots lead to the first of the objects, by ways that share no object: the shortest first.
     #
     # @param paths [Integer] how many at most
+    # @param flags [Hash{Symbol => Object}] which objects
     # @return [List<HeldPath>]
-    # @raise [HeapDumpError] also if no object fits
+    # @raise [HeapDumpError, ArgumentError] the first also if no object fits
     # @example
     #   puts dump.path_to_root(address: "0x7f0012345678", paths: 3)
-    def path_to_root(paths: 1, **objects)
-      Arguments.count(:paths, paths, least: 1, most: 100)
-      answer = ask("path", TOP, "--paths=#{paths}", *selection(objects))
-      List.new(answer.fetch("paths").map { |row| HeldPath.new(row) })
+    def path_to_root(paths: 1, **flags)
+      List.new(ask("path", { paths: paths, **flags }).fetch("paths").map { |row| HeldPath.new(row) })
     end
 
     # Lists who refers to the objects: other objects, then roots.
     #
-    # @param top [Integer] of each
+    # @param flags [Hash{Symbol => Object}] which objects; `top:` (rows of each)
     # @return [List<Holder>]
-    # @raise [HeapDumpError] also if no object fits
+    # @raise [HeapDumpError, ArgumentError] the first also if no object fits
     # @example
     #   dump.referrers(class: "Archive").map(&:edge)   # => ["@archive", "[3]"]
-    def referrers(top: TOP, **objects)
-      answer = ask("referrers", top, *selection(objects))
+    def referrers(**flags)
+      answer = ask("referrers", flags)
       List.new(answer.fetch("referrers").map { |row| Holder.new(row) } + Holder.roots(answer))
     end
 
     # Says what would be free if the objects were gone.
     #
-    # @param top [Integer]
+    # @param flags [Hash{Symbol => Object}] which objects; `top:` (rows)
     # @return [Answer] with `:retained_bytes`, `:retained_objects` and `:retained_classes`
-    # @raise [HeapDumpError] also if no object fits
+    # @raise [HeapDumpError, ArgumentError] the first also if no object fits
     # @example
     #   dump.retained(class: "Cache")[:retained_bytes]   # => 18400160
-    def retained(top: TOP, **objects) = asked("retained", top, *selection(objects))
+    def retained(**flags) = Answer.new(ask("retained", flags))
 
     # Says what a later dump of the process has more or less of. With two later ones, what is new in the first of
     # them and still there in the second: that is what piles up.
     #
     # @param later [Array<HeapDump, String>] one or two
-    # @param top [Integer]
+    # @param flags [Hash{Symbol => Object}] `top:` (rows)
     # @return [Answer] with `:new`, `:gone` and `:grown`; of three dumps with `:kept` and `:gone`
     # @raise [HeapDumpError, ArgumentError]
     # @example
     #   puts before.diff(middle, after)
-    def diff(*later, top: TOP)
-      raise ArgumentError, "#{later.size} later dumps are given; it must be one or two" unless later.size.between?(1, 2)
-
+    def diff(*later, **flags)
       dumps = later.map { |dump| dump.is_a?(HeapDump) ? dump.path : HeapDump.open(dump).path }
-      asked("diff", top, files: [path, *dumps])
+      Answer.new(ask("diff", flags, [path, *dumps]))
     end
 
     # Writes the dump as a page: a treemap of what is retained, the dominator tree, classes, a search.
@@ -267,50 +282,26 @@ module Memintro
 
     private
 
-    def written(command, output) = asked(command, TOP, "--output=#{HeapDump.absolute(:output, output)}")
+    def written(command, output) = Answer.new(ask(command, { output: HeapDump.absolute(:output, output) }))
 
-    def asked(command, top, *flags, files: [path]) = Answer.new(ask(command, top, *flags, files: files))
-
-    def selection(objects)
-      unknown = objects.keys - %i[class address site line generation older_than_gcs]
-      raise ArgumentError, "unknown keyword#{'s' if unknown.size > 1}: #{unknown.join(', ')}" if unknown.any?
-      raise ArgumentError, "give class:, address:, site:, generation: or older_than_gcs:" if objects.compact.empty?
-
-      addresses = Array(objects[:address]).map { |one| one.is_a?(Integer) ? format("0x%x", one) : one }
-      generations = objects[:generation]
-      generations = "#{generations.begin}..#{last_of(generations)}" if generations.is_a?(Range)
-      [*addresses.map { |one| "--address=#{Arguments.text(:address, one)}" },
-       *objects.slice(:class, :site, :line).compact.map { |name, value| "--#{name}=#{named(name, value)}" },
-       *("--generation=#{generations}" if generations),
-       *("--older-than-gcs=#{Arguments.count(:older_than_gcs, objects[:older_than_gcs])}" if objects[:older_than_gcs])]
-    end
-
-    def named(name, value) = Arguments.text(name, value.is_a?(Module) ? value.name : value)
-
-    def last_of(range)
-      range.end && range.exclude_end? ? range.end - 1 : range.end
-    end
-
-    def ask(command, top, *flags, files: [path])
-      Arguments.count(:top, top, least: 1, most: 1_000_000)
-      Memintro.untracked { answered(["heap", command, "--json", "--with-text", "--top=#{top}", *flags, "--", *files]) }
+    def ask(command, flags, files = [path])
+      words = flags.flat_map { |name, value| HeapDump.words(name, value) }
+      Memintro.untracked { answered(["heap", command, "--json", "--with-text", *words, "--", *files]) }
     end
 
     def answered(arguments)
-      errors, theirs = IO.pipe
-      output = IO.popen([{ "LD_PRELOAD" => nil }, Paths.tool, *arguments, { err: theirs }], "rb") do |pipe|
-        theirs.close
-        pipe.read
-      end
-      said = Names.lines(errors.read.to_s.dup.force_encoding(Encoding::UTF_8).scrub).strip.delete_prefix("memintro: ")
+      output, said, status = ToolCall.capture(*arguments)
       # An answer says if its dump is damaged.
-      output.empty? ? raise(HeapDumpError, said) : JsonText.parse(output)
+      return JsonText.parse(output) unless output.empty?
+
+      said = Names.lines(said.force_encoding(Encoding::UTF_8).scrub).strip.delete_prefix("memintro: ")
+      raise HeapDumpError, said unless status.exitstatus == 2
+
+      raise ArgumentError, said.gsub(/--[a-z][a-z-]+/) { |flag| flag.delete_prefix("--").tr("-", "_") }
     rescue Errno::ENOENT
       raise HeapDumpError, Paths.no_tool
     rescue JsonText::Invalid => e
       raise HeapDumpError, "the tool's answer is not JSON (#{e.message}); it may belong to another version of memintro"
-    ensure
-      [errors, theirs].each { |stream| stream&.close }
     end
   end
 end

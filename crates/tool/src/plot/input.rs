@@ -12,6 +12,16 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// A longer line cannot be one of memintro's, and is not kept in memory.
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
+/// Refuses folders among the files to read.
+pub(crate) fn refuse_folders(files: &[OsString]) -> Result<(), String> {
+    match files.iter().find(|file| Path::new(file).is_dir()) {
+        Some(folder) => {
+            Err(format!("{}: is a folder; give the log files in it", harmless(&folder.to_string_lossy())))
+        }
+        None => Ok(()),
+    }
+}
+
 /// A reader of the lines.
 pub(crate) trait Sink {
     /// The verb for the lines in messages, if a file is cut short.

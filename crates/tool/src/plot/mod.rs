@@ -1,7 +1,4 @@
 //! `memintro plot`: plots the figures of MEMORY lines.
-//!
-//! Arguments: `FORMAT OUTPUT FOLLOW FILE…`, where FORMAT is svg, png, html or text, OUTPUT a path or empty for standard
-//! output, FOLLOW 0 or 1.
 
 mod axis;
 pub mod history;
@@ -9,6 +6,7 @@ mod image;
 pub(crate) mod input;
 pub(crate) mod json_line;
 pub mod memory_line;
+mod options;
 mod output;
 mod page;
 pub mod record;
@@ -20,9 +18,11 @@ use crate::requests::fold::harmless;
 use crate::units;
 use history::History;
 use input::{Sink, Source, plain};
+use memintro_heap::command_line::Outcome;
+use options::{Format, Request};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -45,37 +45,21 @@ impl Sink for History {
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Format {
-    Svg,
-    Png,
-    Html,
-    Text,
-}
-
-struct Request {
-    format: Format,
-    output: Option<PathBuf>,
-    follow: bool,
-    files: Vec<OsString>,
-}
-
-/// Plots once or, with FOLLOW, until it is stopped or its reader closes the pipe.
-pub fn run(arguments: &[OsString]) -> Result<(), String> {
-    let request =
-        request(arguments).ok_or("memintro-tool plot FORMAT OUTPUT FOLLOW FILE…: wrong arguments")?;
+/// Plots once or, with `--follow`, until it is stopped or its reader closes the pipe.
+pub fn run(words: &[OsString]) -> Outcome {
+    let request = Request::parse(words)?;
     let mut sources: Vec<Source> =
         request.files.iter().enumerate().map(|(index, path)| Source::new(index, path)).collect();
     let mut history = History::default();
     if request.follow {
-        return follow(&request, &mut sources, &mut history);
+        return Ok(follow(&request, &mut sources, &mut history)?);
     }
     for source in &mut sources {
         source.read_all(&mut history)?;
     }
     history.sort();
     if let Some(reason) = history.nothing_to_draw() {
-        return Err(reason);
+        return Err(reason.into());
     }
     let said = draw(&request, &history)?;
     if let Some(output) = &request.output {
@@ -84,19 +68,6 @@ pub fn run(arguments: &[OsString]) -> Result<(), String> {
         eprintln!("{said}");
     }
     Ok(())
-}
-
-fn request(arguments: &[OsString]) -> Option<Request> {
-    let [format, output, follow, files @ ..] = arguments else { return None };
-    let format = match format.to_str()? {
-        "svg" => Format::Svg,
-        "png" => Format::Png,
-        "html" => Format::Html,
-        "text" => Format::Text,
-        _ => return None,
-    };
-    let output = (!output.is_empty()).then(|| PathBuf::from(output));
-    Some(Request { format, output, follow: follow == "1", files: files.to_vec() })
 }
 
 fn follow(request: &Request, sources: &mut [Source], history: &mut History) -> Result<(), String> {

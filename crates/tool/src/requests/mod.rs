@@ -1,7 +1,4 @@
 //! `memintro requests`: ranks requests by memory, from their MEMORY lines.
-//!
-//! Arguments: `FORMAT BY TOP FILE…`, where FORMAT is text or json, BY a figure of [`tally::By`] or empty, TOP a number of
-//! rows.
 
 mod answer;
 pub mod fold;
@@ -10,46 +7,83 @@ pub mod request_line;
 pub mod spread;
 pub mod tally;
 
-use crate::plot::input::{Sink, Source};
+use crate::plot::input::{Sink, Source, refuse_folders};
 use crate::plot::write_out;
+use memintro_heap::command_line::{self, Ended, Outcome, choice, files, switch, top};
 use std::ffi::OsString;
-use tally::{By, Tally};
+use tally::{FIGURES, Tally};
+
+const ABOUT: &str = "\
+Ranks requests by the memory they allocate, from the lines that Memintro::Middleware and the Sidekiq
+middleware write. Requests of one kind are counted together: one Rails action, one job class, or one
+method and path. /posts/4711 and /posts/4712 are both /posts/:id. LOG may be compressed by gzip; -
+is standard input. docs/requests.md explains the figures.";
+
+/// Rows of the table unless told otherwise; JSON has all.
+const TOP: usize = 20;
+
+/// What to read, and how to print it.
+struct Request {
+    json: bool,
+    by: Option<String>,
+    top: usize,
+    files: Vec<OsString>,
+}
+
+impl Request {
+    fn parse(words: &[OsString]) -> Result<Request, Ended> {
+        let by = "bytes (the default) are allocated\nbytes, calls those of malloc, count requests; p95 and max: bytes of one request;\n\
+                  rss: its growth (the default if no line has malloc_bytes)";
+        let command = command_line::command("memintro requests", "[options] LOG...", ABOUT).args([
+            choice("by", FIGURES.map(|figure| figure.0), by),
+            top("number of kinds, or all; default 20, all in JSON"),
+            switch("json", "JSON, for programs"),
+            files(),
+        ]);
+        let matches = command_line::parse(command, words)?;
+        let files: Vec<OsString> = matches.get_many("files").into_iter().flatten().cloned().collect();
+        if files.is_empty() {
+            let message = "give a log to read, or - for standard input (memintro requests --help)";
+            return Err(Ended::Usage(message.to_string()));
+        }
+        refuse_folders(&files)?;
+        let json = matches.get_flag("json");
+        let most = if json { usize::MAX } else { TOP };
+        Ok(Request {
+            json,
+            by: matches.get_one("by").cloned(),
+            top: matches.get_one("top").copied().unwrap_or(most),
+            files,
+        })
+    }
+}
 
 /// Reads all files, and prints the answer and the table.
-pub fn run(arguments: &[OsString]) -> Result<(), String> {
-    let wrong = "memintro-tool requests FORMAT BY TOP FILE…: wrong arguments";
-    let [format, by, top, files @ ..] = arguments else { return Err(wrong.to_string()) };
-    let (format, wanted, top) = (format.to_str(), by.to_str().unwrap_or("?"), top.to_str());
-    let top: usize = top.and_then(|text| text.parse().ok()).ok_or(wrong)?;
+pub fn run(words: &[OsString]) -> Outcome {
+    let request = Request::parse(words)?;
     let mut tally = Tally::default();
-    for (index, path) in files.iter().enumerate() {
+    for (index, path) in request.files.iter().enumerate() {
         Source::new(index, path).read_all(&mut tally)?;
     }
     if !tally.any() {
-        return Err(nothing(&tally));
+        return Err(nothing(&tally).into());
     }
     // If nothing was tracked, only the growth of RSS is known.
-    let untracked = wanted.is_empty() && tally.sums.known == 0;
-    let name = if untracked {
-        "rss"
-    } else if wanted.is_empty() {
-        "bytes"
-    } else {
-        wanted
-    };
+    let untracked = request.by.is_none() && tally.sums.known == 0;
+    let name = request.by.as_deref().unwrap_or(if untracked { "rss" } else { "bytes" });
     let note = if untracked {
         "No line has malloc_bytes, for nothing was tracked: call Memintro.start in the application. By growth of RSS:"
     } else {
         ""
     };
-    let by = By::named(name).ok_or(wrong)?;
+    let by = FIGURES.iter().find(|figure| figure.0 == name).map(|figure| figure.1);
+    let by = by.ok_or_else(|| format!("there is no figure {name:?}"))?;
     tally.sort(by);
-    let text = match format {
-        Some("json") => output::json(&mut tally, by, name, top, note),
-        Some("text") => output::text(&mut tally, by, top, note),
-        _ => return Err(wrong.to_string()),
+    let text = match request.json {
+        true => output::json(&mut tally, by, name, request.top, note),
+        false => output::text(&mut tally, by, request.top, note),
     };
-    write_out(text.as_bytes())
+    Ok(write_out(text.as_bytes())?)
 }
 
 fn nothing(tally: &Tally) -> String {

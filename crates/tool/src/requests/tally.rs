@@ -68,20 +68,15 @@ pub enum By {
     Rss,
 }
 
-impl By {
-    /// Finds a figure by its name on the command line.
-    pub fn named(name: &str) -> Option<By> {
-        Some(match name {
-            "bytes" => By::Bytes,
-            "calls" => By::Calls,
-            "count" => By::Count,
-            "p95" => By::P95,
-            "max" => By::Max,
-            "rss" => By::Rss,
-            _ => return None,
-        })
-    }
-}
+/// The figures by their names on the command line.
+pub const FIGURES: [(&str, By); 6] = [
+    ("bytes", By::Bytes),
+    ("calls", By::Calls),
+    ("count", By::Count),
+    ("p95", By::P95),
+    ("max", By::Max),
+    ("rss", By::Rss),
+];
 
 impl Group {
     /// The figure that rows are sorted by.
