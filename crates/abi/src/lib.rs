@@ -7,6 +7,7 @@
 //! Rule for neighbours: this crate depends on nothing. Its only behaviour is how figures add up and are read.
 #![no_std]
 
+mod allocators;
 mod dump;
 mod figures;
 mod hook_api;
@@ -14,6 +15,7 @@ mod lists;
 mod records;
 mod status;
 
+pub use allocators::{ALLOCATORS, Allocator, GivesBack, Named, Tells};
 pub use dump::{
     DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, DumpStack, DumpStacks, EXIT_STATUS_UNKNOWN,
     STACKS_MAGIC,

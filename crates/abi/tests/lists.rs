@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use memintro_abi::*;
 
+#[path = "lists/allocators.rs"]
+mod allocators;
 #[path = "lists/c.rs"]
 mod c;
 #[path = "lists/docs.rs"]
@@ -21,7 +23,7 @@ fn root() -> PathBuf {
 fn files_are_up_to_date() {
     let is_written = std::env::var_os("MEMINTRO_WRITE_LISTS").is_some();
     let mut stale = Vec::new();
-    for (path, text) in [c::header(), ruby::lists(), ruby::signatures(), docs::page()] {
+    for (path, text) in [c::header(), ruby::lists(), ruby::signatures(), docs::page(), allocators::ruby()] {
         let file = root().join(path);
         if std::fs::read_to_string(&file).is_ok_and(|found| found == text) {
             continue;

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use memintro_abi::ALLOCATORS;
 use memintro_analysis::account::arenas::{self, Heap, Layout};
 use memintro_analysis::account::caches;
 use memintro_analysis::account::chunks::{self, End, FLAGS, MAPPED, Mapped, PREVIOUS_IN_USE, State};
@@ -275,7 +276,7 @@ pub fn allocator(image: &Image<'_>) -> &'static str {
     if main_arena(image).is_some() {
         return "glibc";
     }
-    let other = ["jemalloc", "tcmalloc", "mimalloc"].into_iter().find(|name| {
+    let other = ALLOCATORS.iter().map(|allocator| allocator.name).find(|name| {
         image.files.iter().any(|file| file.path.windows(name.len()).any(|part| part == name.as_bytes()))
     });
     other.unwrap_or("unknown")

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gimli::UnwindContext;
-use memintro_abi::{CallerSample, SiteKind};
+use memintro_abi::{ALLOCATORS, CallerSample, SiteKind};
 use rustc_hash::FxHashMap;
 
 use crate::frame::{Registers, Rule};
@@ -24,9 +24,9 @@ const KEPT_FOR_RUBY: usize = 3;
 const KEPT_FOR_NATIVE: usize = 6;
 /// Rules that are remembered, one for each return address.
 const MOST_RULES: usize = 8192;
-/// Beginnings of the names of libraries that only hand on what their callers want: the allocators, and the libraries of C
-/// and C++.
-const PASSED_OVER: [&str; 12] = [
+/// Beginnings of the names of libraries that only hand on what their callers want: those of C and C++. The allocators do
+/// so, too.
+const PASSED_OVER: [&str; 9] = [
     "libmemintro_hook",
     "libc.so",
     "libc-2",
@@ -36,9 +36,6 @@ const PASSED_OVER: [&str; 12] = [
     "libstdc++",
     "libc++",
     "libgcc_s",
-    "libjemalloc",
-    "libtcmalloc",
-    "libmimalloc",
 ];
 
 /// Who wanted the memory.
@@ -262,7 +259,10 @@ impl Unwinder {
         let role = if module.code.contains(&self.ruby) {
             Role::Ruby
         } else if self.passed_over.iter().any(|address| module.code.contains(address))
-            || PASSED_OVER.iter().any(|name| file.starts_with(name.as_bytes()))
+            || PASSED_OVER
+                .iter()
+                .chain(ALLOCATORS.iter().map(|allocator| &allocator.library))
+                .any(|name| file.starts_with(name.as_bytes()))
         {
             Role::PassedOver
         } else if std::fs::read_link("/proc/self/exe")

@@ -4,6 +4,7 @@ require "json"
 require "tmpdir"
 require_relative "command"
 require_relative "launch"
+require_relative "../support/allocators"
 require_relative "../support/units"
 
 module Memintro
@@ -14,15 +15,14 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro allocators [options] -- CMD [ARGUMENTS]
 
-        Runs CMD with each allocator that is installed here: glibc, glibc with MALLOC_ARENA_MAX=2, jemalloc,
-        tcmalloc and mimalloc, in turn. Shows the medians of time, CPU time of CMD and the processes that it waits
-        for, peak RSS and the last RSS of CMD's own process, and which allocator was loaded. One more run of each is
-        tracked and not timed: live bytes are what CMD's own process has in use when it ends. The output of CMD is
-        discarded.
+        Runs CMD in turn with each of these allocators that is installed here: glibc, glibc with MALLOC_ARENA_MAX=2,
+        #{Memintro::Allocators::NAMES}. Shows the medians of time, CPU time of CMD and the processes that
+        it waits for, peak RSS and the last RSS of CMD's own process, and which allocator was loaded. One more run of
+        each is tracked and not timed: live bytes are what CMD's own process has in use when it ends. The output of
+        CMD is discarded.
       TEXT
-      # Files of the libraries.
-      LIBRARIES = { "jemalloc" => "libjemalloc.so.2", "tcmalloc" => "libtcmalloc_minimal.so.4",
-                    "mimalloc" => "libmimalloc.so.{3,2}" }.freeze
+      # Those that are looked for beside glibc, by name.
+      OTHERS = Memintro::Allocators::ALL.transform_keys(&:to_s).freeze
       # Where they are.
       FOLDERS = %w[/usr/lib/*-linux-gnu /usr/lib64 /usr/lib /usr/local/lib].freeze
       # Seconds between two looks at a running CMD.
@@ -62,12 +62,13 @@ module Memintro
 
       def environments
         @environments ||= { "glibc" => {}, "glibc, 2 arenas" => { "MALLOC_ARENA_MAX" => "2" } }.merge(
-          LIBRARIES.transform_values { |file| found(file) }.compact.transform_values { |path| { "LD_PRELOAD" => path } }
+          OTHERS.transform_values { |other| found(other) }.compact.transform_values { |path| { "LD_PRELOAD" => path } }
         )
       end
 
-      def found(file)
-        FOLDERS.flat_map { |folder| Dir.glob(File.join(folder, file)) }.first
+      def found(other)
+        files = other.endings.map { |ending| other.library + ending }
+        FOLDERS.product(files).flat_map { |folder, file| Dir.glob(File.join(folder, file)) }.first
       end
 
       def once(env, command)
@@ -122,7 +123,7 @@ module Memintro
 
       def allocator(pid)
         maps = File.binread("/proc/#{pid}/maps")
-        LIBRARIES.keys.find { |name| maps.include?("/lib#{name}") } || ("glibc" if maps.include?("/libc"))
+        OTHERS.keys.find { |name| maps.include?("/#{OTHERS[name].library}") } || ("glibc" if maps.include?("/libc"))
       rescue SystemCallError
         nil # it has just ended
       end
@@ -136,7 +137,7 @@ module Memintro
                            live: live[name] ? Units.bytes(live[name]) : "-", answered: answer(list)))
         end
         @out.puts("Live bytes are known only for Ruby processes that end by themselves.") if live.value?(nil)
-        missing = LIBRARIES.keys - outcomes.keys
+        missing = OTHERS.keys - outcomes.keys
         @out.puts("Not installed: #{missing.join(', ')}.") unless missing.empty?
       end
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "remote"
+require_relative "../support/allocators"
 require_relative "../support/units"
 
 module Memintro
@@ -11,8 +12,8 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro trim [options] PID|NAME…
 
-        Makes the allocator of a running process return free memory to the kernel (malloc_trim of glibc, the purge of
-        jemalloc, tcmalloc or mimalloc), and shows RSS before and after. Threads that allocate wait meanwhile.
+        Makes the allocator of a running process (glibc, #{Memintro::Allocators::NAMES}) return free memory to
+        the kernel, and shows RSS before and after. Threads that allocate wait meanwhile.
 
         #{TARGET}
       TEXT

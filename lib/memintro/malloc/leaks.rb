@@ -53,7 +53,7 @@ module Memintro
     attr_reader :scanned_bytes
     # @return [Integer, nil] bytes that malloc has free and keeps; nil where that is not known
     attr_reader :free_bytes
-    # @return [Symbol] who answers malloc: `:glibc`, `:jemalloc`, `:tcmalloc`, `:mimalloc` or `:unknown`
+    # @return [Symbol] who answers malloc: `:glibc`, one of those in docs/allocators.md, or `:unknown`
     attr_reader :allocator
     # @return [Symbol] `:chunks`, all blocks of glibc; `:tracked`, those that were followed
     attr_reader :basis

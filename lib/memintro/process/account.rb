@@ -40,7 +40,7 @@ module Memintro
     attr_reader :rss
     # @return [List<Row>] one for each of {NAMES}
     attr_reader :rows
-    # @return [Symbol] who answers malloc: `:glibc`, `:jemalloc`, `:tcmalloc`, `:mimalloc` or `:unknown`
+    # @return [Symbol] who answers malloc: `:glibc`, one of those in docs/allocators.md, or `:unknown`
     attr_reader :allocator
     # @return [Float] milliseconds for which Ruby stood still
     attr_reader :pause_ms

@@ -106,8 +106,8 @@ module Memintro
       end
     end
 
-    # Has the allocator give free memory back to the kernel: `malloc_trim` of glibc, the purge of jemalloc, tcmalloc or
-    # mimalloc. Takes milliseconds to seconds, without Ruby's lock; other threads wait for malloc meanwhile.
+    # Has the allocator give free memory back to the kernel: glibc, or one of those in docs/allocators.md. Takes
+    # milliseconds to seconds, without Ruby's lock; other threads wait for malloc meanwhile.
     #
     # @param compact [Boolean] run `GC.compact` before. On Ruby 3.1 this is a full collection that moves objects:
     #   extensions that keep addresses of objects without telling Ruby break

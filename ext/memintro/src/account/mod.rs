@@ -35,7 +35,7 @@ use crate::{contents, hook_link};
 
 pub(crate) use objects::{HeapPage, heap_pages};
 use shared::SharedPages;
-pub(crate) use statistics::{Statistics, of_allocator, purge_jemalloc};
+pub(crate) use statistics::{Statistics, give_back, of_allocator};
 
 /// Room for the answer: reserved, not taken.
 const ROOM: usize = 24 << 20;

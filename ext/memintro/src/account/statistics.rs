@@ -3,6 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
+use memintro_abi::{ALLOCATORS, Allocator, GivesBack, Named, Tells};
+
 use crate::lookup::look_up;
 
 type Mallctl = unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
@@ -20,7 +22,8 @@ type ProcessInfo = unsafe extern "C" fn(
 type MallocInfo = unsafe extern "C" fn(c_int, *mut libc::FILE) -> c_int;
 
 /// The name of an allocator, and its figures in bytes.
-pub(crate) type Statistics = (&'static str, Vec<(&'static str, u64)>);
+pub(crate) type Statistics = (&'static str, Vec<Figure>);
+type Figure = (&'static str, u64);
 
 /// Those of the allocator that answers malloc.
 pub(crate) fn of_allocator() -> Statistics {
@@ -40,32 +43,55 @@ pub(crate) fn of_libc(wants_figures: bool) -> Statistics {
 
 /// Those of an allocator that is not the C library's. Such figures are sums, and cost little.
 pub(crate) fn of_other() -> Option<Statistics> {
+    ALLOCATORS.iter().find_map(|allocator| Some((allocator.name, figures_of(allocator)?)))
+}
+
+/// None if the allocator is not loaded.
+fn figures_of(allocator: &Allocator) -> Option<Vec<Figure>> {
     // SAFETY: each name stands for a function of this type wherever it exists.
     unsafe {
-        if let Some(mallctl) = look_up!(c"mallctl", Mallctl) {
-            return Some(("jemalloc", jemalloc(mallctl)));
-        }
-        if let Some(property) = look_up!(c"MallocExtension_GetNumericProperty", Property) {
-            return Some(("tcmalloc", tcmalloc(property)));
-        }
-        if let Some(info) = look_up!(c"mi_process_info", ProcessInfo) {
-            let mut figures = [0_usize; 8];
-            let base = figures.as_mut_ptr();
-            info(
-                base,
-                base.add(1),
-                base.add(2),
-                base.add(3),
-                base.add(4),
-                base.add(5),
-                base.add(6),
-                base.add(7),
-            );
-            let committed = ("committed", figures[5] as u64);
-            return Some(("mimalloc", [vec![committed], mimalloc_heap().unwrap_or_default()].concat()));
+        Some(match allocator.tells {
+            Tells::Control(function, names) => control(look_up!(function, Mallctl)?, names),
+            Tells::Property(function, names) => property(look_up!(function, Property)?, names),
+            Tells::Places { function, figures, heap } => {
+                let told = places(look_up!(function, ProcessInfo)?, figures);
+                [told, heap.and_then(|(find, visit)| own_heap(find, visit)).unwrap_or_default()].concat()
+            }
+        })
+    }
+}
+
+/// Has the allocator that answers malloc give free memory back to the kernel; false if it has no function for that.
+pub(crate) fn give_back() -> bool {
+    type Trim = unsafe extern "C" fn(usize) -> c_int;
+    type Call = unsafe extern "C" fn();
+    type Force = unsafe extern "C" fn(bool);
+    let found = ALLOCATORS.iter().find(|allocator| figures_of(allocator).is_some());
+    // SAFETY: each name stands for a function of this type wherever it exists, and may be called at any time.
+    unsafe {
+        match found.map(|allocator| (allocator.gives_back, allocator.tells)) {
+            Some((GivesBack::Control(name), Tells::Control(function, _))) => look_up!(function, Mallctl)
+                .is_some_and(|mallctl| {
+                    mallctl(name.as_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0) == 0
+                }),
+            Some((GivesBack::Control(_), _)) => false,
+            Some((GivesBack::Call(function), _)) => look_up!(function, Call).map(|call| call()).is_some(),
+            Some((GivesBack::Force(function), _)) => {
+                look_up!(function, Force).map(|call| call(true)).is_some()
+            }
+            None => look_up!(c"malloc_trim", Trim).map(|trim| trim(0)).is_some(),
         }
     }
-    None
+}
+
+unsafe fn places(info: ProcessInfo, names: &[(&'static str, usize)]) -> Vec<Figure> {
+    let mut figures = [0_usize; 8];
+    let base = figures.as_mut_ptr();
+    // SAFETY: eight places, as the function wants them.
+    unsafe {
+        info(base, base.add(1), base.add(2), base.add(3), base.add(4), base.add(5), base.add(6), base.add(7));
+    }
+    names.iter().filter_map(|(key, place)| Some((*key, *figures.get(*place)? as u64))).collect()
 }
 
 /// A part of one of mimalloc's heaps, with blocks of one size. Later versions have more after this.
@@ -85,7 +111,7 @@ type DefaultHeap = unsafe extern "C" fn() -> *mut c_void;
 type VisitBlocks = unsafe extern "C" fn(*const c_void, bool, HeapVisitor, *mut c_void) -> bool;
 
 /// What mimalloc's heap of this thread has, and what of it is allocated. It has no figures of other heaps.
-fn mimalloc_heap() -> Option<Vec<(&'static str, u64)>> {
+fn own_heap(find: &CStr, visit: &CStr) -> Option<Vec<Figure>> {
     #[derive(Default)]
     struct Sums {
         committed: usize,
@@ -110,28 +136,20 @@ fn mimalloc_heap() -> Option<Vec<(&'static str, u64)>> {
     let mut sums = Sums::default();
     // SAFETY: functions of these types wherever both exist; each thread may visit its own heap at any time.
     let whole = unsafe {
-        let heap = look_up!(c"mi_heap_get_default", DefaultHeap)?;
-        look_up!(c"mi_heap_visit_blocks", VisitBlocks)?(heap(), false, add, (&raw mut sums).cast())
+        let heap = look_up!(find, DefaultHeap)?;
+        look_up!(visit, VisitBlocks)?(heap(), false, add, (&raw mut sums).cast())
     };
     let figures = [("thread_committed", sums.committed), ("thread_allocated", sums.allocated)];
     (whole && !sums.is_wrong).then(|| figures.map(|(key, bytes)| (key, bytes as u64)).to_vec())
 }
 
-unsafe fn jemalloc(mallctl: Mallctl) -> Vec<(&'static str, u64)> {
+unsafe fn control(mallctl: Mallctl, names: &[Named]) -> Vec<Figure> {
     let size = size_of::<usize>();
     let mut epoch = 1_u64;
     let mut length = size_of::<u64>();
     let place = (&raw mut epoch).cast::<c_void>();
-    // SAFETY: a number is read and written: the figures are then those of now.
+    // SAFETY: a number is read and written: jemalloc's figures are then those of now.
     unsafe { mallctl(c"epoch".as_ptr(), place, &raw mut length, place, length) };
-    let names = [
-        ("allocated", c"stats.allocated"),
-        ("active", c"stats.active"),
-        ("metadata", c"stats.metadata"),
-        ("resident", c"stats.resident"),
-        ("mapped", c"stats.mapped"),
-        ("retained", c"stats.retained"),
-    ];
     let read = |name: &CStr| {
         let (mut value, mut length) = (0_usize, size);
         // SAFETY: room for the figure.
@@ -139,28 +157,20 @@ unsafe fn jemalloc(mallctl: Mallctl) -> Vec<(&'static str, u64)> {
             unsafe { mallctl(name.as_ptr(), (&raw mut value).cast(), &raw mut length, ptr::null_mut(), 0) };
         (code == 0 && length == size).then_some(value as u64)
     };
-    names.into_iter().filter_map(|(key, name)| Some((key, read(name)?))).collect()
+    names.iter().filter_map(|(key, name)| Some((*key, read(name)?))).collect()
 }
 
-unsafe fn tcmalloc(property: Property) -> Vec<(&'static str, u64)> {
-    let names = [
-        ("allocated", c"generic.current_allocated_bytes"),
-        ("heap", c"generic.heap_size"),
-        ("unmapped", c"tcmalloc.pageheap_unmapped_bytes"),
-        ("page_heap_free", c"tcmalloc.pageheap_free_bytes"),
-        ("central_cache_free", c"tcmalloc.central_cache_free_bytes"),
-        ("thread_cache_free", c"tcmalloc.current_total_thread_cache_bytes"),
-    ];
+unsafe fn property(property: Property, names: &[Named]) -> Vec<Figure> {
     let read = |name: &CStr| {
         let mut value = 0;
         // SAFETY: room for the figure.
         (unsafe { property(name.as_ptr(), &raw mut value) } != 0).then_some(value as u64)
     };
-    names.into_iter().filter_map(|(key, name)| Some((key, read(name)?))).collect()
+    names.iter().filter_map(|(key, name)| Some((*key, read(name)?))).collect()
 }
 
 /// Sums over all arenas: the last `total` of each type.
-unsafe fn malloc_info(info: MallocInfo) -> Vec<(&'static str, u64)> {
+unsafe fn malloc_info(info: MallocInfo) -> Vec<Figure> {
     let mut text: *mut c_char = ptr::null_mut();
     let mut length = 0;
     // SAFETY: the stream is closed before its text is read, and the text is freed after it was copied.
@@ -192,15 +202,4 @@ unsafe fn malloc_info(info: MallocInfo) -> Vec<(&'static str, u64)> {
         ("system", "<system type=\"current\"", "size=\""),
     ];
     wanted.into_iter().filter_map(|(key, kind, attribute)| Some((key, figure(kind, attribute)?))).collect()
-}
-
-/// Has jemalloc give back the pages of all arenas that hold nothing.
-pub(crate) fn purge_jemalloc() -> bool {
-    // 4096 means all arenas (MALLCTL_ARENAS_ALL).
-    // SAFETY: a function of this type wherever it exists; this name takes no argument.
-    unsafe {
-        look_up!(c"mallctl", Mallctl).is_some_and(|mallctl| {
-            mallctl(c"arena.4096.purge".as_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0) == 0
-        })
-    }
 }

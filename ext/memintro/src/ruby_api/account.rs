@@ -1,7 +1,5 @@
 //! An account of resident memory, for Ruby: figures of a frozen copy as text, and what the allocator says.
 
-use std::ffi::c_int;
-
 use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
 
 use super::heap::checked;
@@ -9,7 +7,6 @@ use super::without_gvl::{wait_without_gvl, without_gvl};
 use super::{errors, native};
 use crate::account::{self, Wanted};
 use crate::copy;
-use crate::lookup::look_up;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("account", function!(take, 3))?;
@@ -84,21 +81,5 @@ fn figures_of(ruby: &Ruby, (name, figures): account::Statistics) -> Result<RArra
 
 /// Has the allocator give free memory back to the kernel; false if it has no function for that.
 fn malloc_trim() -> Result<bool, Error> {
-    type Trim = unsafe extern "C" fn(usize) -> c_int;
-    type Purge = unsafe extern "C" fn();
-    type Collect = unsafe extern "C" fn(bool);
-    let (name, _) = account::of_allocator();
-    without_gvl(|| {
-        // SAFETY: each name stands for a function of this type wherever it exists, and may be called at any time.
-        unsafe {
-            match name {
-                "jemalloc" => account::purge_jemalloc(),
-                "tcmalloc" => {
-                    look_up!(c"MallocExtension_ReleaseFreeMemory", Purge).map(|purge| purge()).is_some()
-                }
-                "mimalloc" => look_up!(c"mi_collect", Collect).map(|collect| collect(true)).is_some(),
-                _ => look_up!(c"malloc_trim", Trim).map(|trim| trim(0)).is_some(),
-            }
-        }
-    })
+    without_gvl(account::give_back)
 }

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../support/units"
+require_relative "../../support/allocators"
 require_relative "../../support/settings"
 
 module Memintro
@@ -10,8 +11,9 @@ module Memintro
     class Examination
       # States of a slot, see Memintro::Native.patches.
       STATES = %i[patched foreign lost malformed refused].freeze
-      # Libraries that bring an allocator of their own.
-      ALLOCATORS = /jemalloc|tcmalloc|mimalloc|hoard|snmalloc|mwrap|heaptrack/
+      # Other libraries that answer malloc themselves.
+      OTHERS = %i[hoard snmalloc mwrap heaptrack].freeze
+      ALLOCATORS = Regexp.union([*Allocators::ALL.keys, *OTHERS].map(&:to_s)).freeze
       # What does not work without certain functions, by Memintro::Native.missing_functions.
       WITHOUT = {
         lines: "call sites are native callers, because lines of Ruby cannot be read",
@@ -27,7 +29,7 @@ module Memintro
         objects: "start(objects: true) raises UnsupportedError, because Ruby does not tell of its objects",
         samples: "start(objects: :sampled) raises UnsupportedError, because Ruby does not tell what it has marked"
       }.freeze
-      private_constant :ALLOCATORS, :WITHOUT
+      private_constant :OTHERS, :ALLOCATORS, :WITHOUT
 
       def initialize
         @problems = []

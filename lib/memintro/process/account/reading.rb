@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../support/allocators"
 require_relative "../../support/copy_end"
 require_relative "../../support/names"
 require_relative "../../support/paths"
@@ -157,12 +158,10 @@ module Memintro
       # Only sums of another allocator are known, and not which pages are its own.
       def add_allocator
         anonymous = sum("anonymous")
-        size = case @allocator
-               when :jemalloc then @own[:resident]
-               when :tcmalloc then @own[:heap].to_i - @own[:unmapped].to_i
-               when :mimalloc then @own[:committed]
-               end
-        return unless size
+        held = Allocators::ALL[@allocator]&.held
+        return unless held && @own.key?(held.keys.first)
+
+        size = held.sum { |figure, factor| @own[figure].to_i * factor }
 
         pool = [size, anonymous].min
         allocated = @own[:allocated] || [pool - free_of_thread, 0].max
