@@ -31,8 +31,9 @@ class FakeNative
     @depth = 0
   end
 
-  def start(*options)
-    @calls << [:start, *options]
+  # Notes the settings that are not 0, by name.
+  def start(mode, numbers)
+    @calls << [:start, mode, Memintro::SettingValues::HOOK.zip(numbers).to_h.reject { |_, number| number.zero? }]
     @tracking = true
     @start_answer
   end

@@ -11,7 +11,11 @@ RSpec.describe "Memintro" do
     it "loads the hook and passes its settings on, 0 for those that were not given" do
       expect(Memintro.start).to be(true)
       expect(Memintro.start(mode: "full", max_sites: 10, max_tracker_bytes: 1 << 22)).to be(true)
-      expect(native.calls).to eq([:load_hook, [:start, 1, 0, 0, 0, 1], :load_hook, [:start, 1, 10, 1 << 22, 0, 1]])
+      expect(native.calls)
+        .to eq([:load_hook, [:start, 1, { stack_depth: 1 }], :load_hook,
+                [:start, 1, { stack_depth: 1, max_sites: 10, max_tracker_bytes: 1 << 22 }]])
+      expect { Memintro.start(max_site: 10) }
+        .to raise_error(ArgumentError, /\Aunknown keyword: :max_site; start takes mode, .*max_tracker_bytes\z/)
     end
 
     it "passes the mean distance on in sampled mode only" do
@@ -20,7 +24,8 @@ RSpec.describe "Memintro" do
       Memintro.start(mode: :sampled)
       Memintro.start
       expect(native.calls.grep(Array))
-        .to eq([[:start, 2, 0, 0, 1000, 1], [:start, 2, 0, 0, 2000, 1], [:start, 1, 0, 0, 0, 1]])
+        .to eq([[:start, 2, { sample_bytes: 1000, stack_depth: 1 }],
+                [:start, 2, { sample_bytes: 2000, stack_depth: 1 }], [:start, 1, { stack_depth: 1 }]])
       expect { Memintro.start(sample_bytes: 1000) }
         .to raise_error(ArgumentError, "sample_bytes is 1000, but mode is :full; it is for mode: :sampled")
       expect { Memintro.start(mode: :sampled, sample_bytes: 0) }
@@ -44,7 +49,7 @@ RSpec.describe "Memintro" do
     it "takes what was configured" do
       Memintro.configure { |c| c.max_sites = 5 }
       Memintro.start
-      expect(native.calls.last).to eq([:start, 1, 5, 0, 0, 1])
+      expect(native.calls.last).to eq([:start, 1, { stack_depth: 1, max_sites: 5 }])
     end
 
     it "is not tracked itself, and leaves the depth of untracked as it was, also after an error" do
@@ -88,7 +93,7 @@ RSpec.describe "Memintro" do
       seen = nil
       totals = Memintro.track(max_sites: 3) { seen = Memintro.tracking? }
       expect([seen, Memintro.tracking?, totals.allocations]).to eq([true, false, 100_017])
-      expect(native.calls).to eq([:load_hook, [:start, 1, 3, 0, 0, 1], :stop])
+      expect(native.calls).to eq([:load_hook, [:start, 1, { stack_depth: 1, max_sites: 3 }], :stop])
     end
 
     it "stops when the block raises" do

@@ -6,26 +6,8 @@ use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize};
 use crate::{
     BirthRecord, BlockRecord, CallerSample, Figures, Frame, FrameKind, MarkedPage, MeasureFigures,
     MeasuredSite, Mode, ModuleRecord, Origin, OtherState, OwnRange, SiteRecord, SlotState, StackFrame,
-    Status, ThreadFigures,
+    StartOptions, Status, ThreadFigures,
 };
-
-/// Options of a start. Zero means "the default".
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StartOptions {
-    /// The mode.
-    pub mode: Mode,
-    /// Most call sites to keep apart; the rest share `(other)`.
-    pub max_sites: u32,
-    /// Most bytes that tracking may use.
-    pub max_tracker_bytes: u64,
-    /// [`Mode::SAMPLED`]: mean distance of two sampled bytes, at most 2^30.
-    pub sample_bytes: u64,
-    /// [`Mode::SAMPLED`]: the seed of the draws; by default the clock, and in a forked child also its process id.
-    pub seed: u64,
-    /// Most lines of Ruby in a call site: from 2 on, a site is a whole stack, and its line has the sums.
-    pub stack_depth: u64,
-}
 
 /// The functions that the extension gives the hook once Ruby is there. All of them must be callable from any thread,
 /// inside malloc: they allocate nothing and take no lock.

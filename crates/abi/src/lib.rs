@@ -13,6 +13,7 @@ mod figures;
 mod hook_api;
 mod lists;
 mod records;
+mod settings;
 mod status;
 
 pub use allocators::{ALLOCATORS, Allocator, GivesBack, Named, Tells};
@@ -26,20 +27,21 @@ pub use figures::{
 };
 pub use hook_api::{
     ContentsOf, HookApi, Judge, MOST_PLACES_OF_CONTENTS, ObjectWords, OtherProcess, PageOf, PatchEntry,
-    StartOptions, Visitor, VmSource, VmWords,
+    Visitor, VmSource, VmWords,
 };
 pub use records::{
     BirthRecord, BlockRecord, CALLER_STACK_BYTES, CallerSample, Estimated, Frame, MarkedPage, MeasureFigures,
     MeasuredSite, ModuleRecord, OtherState, OwnRange, SiteRecord, StackFrame, ThreadFigures,
 };
+pub use settings::{START_SETTINGS, StartOptions, StartSetting};
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
-/// Version of this contract. It changes with the number of figures. Whenever another type here changes its layout, or a
+/// Version of this contract. It changes with the number of figures and settings. Whenever another type here changes its layout, or a
 /// function its meaning, [`REVISION`] must change.
-pub const VERSION: u32 =
-    REVISION * 1000 + (SITE_FIGURES.len() + OBJECT_FIGURES.len() + TOTAL_FIGURES.len()) as u32;
+pub const VERSION: u32 = REVISION * 1000
+    + (SITE_FIGURES.len() + OBJECT_FIGURES.len() + TOTAL_FIGURES.len() + START_SETTINGS.len()) as u32;
 /// See [`VERSION`].
-pub const REVISION: u32 = 15;
+pub const REVISION: u32 = 16;
 
 /// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
 pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";

@@ -67,17 +67,12 @@ fn c_and_rust_agree() {
 }
 
 fn layouts(all: &mut Lines) {
-    layout!(
-        all,
-        "memintro_start_options",
-        StartOptions,
-        mode,
-        max_sites,
-        max_tracker_bytes,
-        sample_bytes,
-        seed,
-        stack_depth,
-    );
+    let names = START_SETTINGS.map(|setting| setting.name);
+    all.add("options", "sizeof(memintro_start_options)", size_of::<StartOptions>() as i64);
+    for (place, name) in names.iter().chain(&["seed"]).enumerate() {
+        let offset = offset_of!(StartOptions, seed) - (names.len() - place) * size_of::<u64>();
+        all.add(name, &format!("offsetof(memintro_start_options, {name})"), offset as i64);
+    }
     layout!(all, "memintro_estimated", Estimated, value, variance, skew);
     let mut figures = |structure: &str, size: usize, fields: &[Field]| {
         all.add(structure, &format!("sizeof({structure})"), size as i64);

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
     BlockFigures, BlockRecord, ContentsOf, EACH_SITE, Figures, Frame, HookApi, Judge, Mode, ObjectFigures,
-    Origin, OwnRange, PageOf, PatchEntry, SITE_ALONE, SiteRecord, StartOptions, Status, ThreadFigures,
-    Visitor, VmSource,
+    Origin, OwnRange, PageOf, PatchEntry, SITE_ALONE, START_SETTINGS, SiteRecord, StartOptions, Status,
+    ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::estimate;
 use memintro_tracker::sites::Site;
@@ -101,14 +101,7 @@ unsafe extern "C" fn start(options: *const StartOptions) -> Status {
     reach_down();
     // SAFETY: the caller's options, or null for the defaults.
     let options = unsafe { options.as_ref() };
-    let defaults = StartOptions {
-        mode: Mode::FULL,
-        max_sites: 0,
-        max_tracker_bytes: 0,
-        sample_bytes: 0,
-        seed: 0,
-        stack_depth: 0,
-    };
+    let defaults = StartOptions::new(Mode::FULL, [0; START_SETTINGS.len()]);
     start::start(options.unwrap_or(&defaults))
 }
 

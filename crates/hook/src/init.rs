@@ -7,13 +7,12 @@
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::{Mode, StartOptions};
+use memintro_abi::{Mode, START_SETTINGS, StartOptions};
 
 use crate::patch::look_up;
 use crate::replay::Opening;
 use crate::shared::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
 use crate::{callers, clear, exit, fork, functions, hook_api, in_band, patch, place, start, state, thread};
-use memintro_tracker::sites::MOST_FRAMES;
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -76,15 +75,8 @@ extern "C" fn constructor() {
     let is_wanted = if has_ruby { !is_foreign() } else { is_set(c"MEMINTRO_NATIVE_CHILDREN") };
     if mode != Mode::OFF && is_wanted && !state::is_cramped() {
         BOOTING.store(has_ruby, Ordering::Relaxed);
-        let options = StartOptions {
-            mode,
-            max_sites: u32::try_from(number(c"MEMINTRO_MAX_SITES")).unwrap_or(0),
-            max_tracker_bytes: number(c"MEMINTRO_MAX_TRACKER_BYTES"),
-            sample_bytes: number(c"MEMINTRO_SAMPLE_BYTES"),
-            seed: 0,
-            stack_depth: number(c"MEMINTRO_STACK_DEPTH").min(MOST_FRAMES as u64),
-        };
-        start::start(&options);
+        let values = START_SETTINGS.map(|setting| number(setting.variable).min(setting.most));
+        start::start(&StartOptions::new(mode, values));
         if mode == Mode::FULL && is_check {
             clear::begin();
         }

@@ -23,9 +23,6 @@ use crate::tls;
 /// The sampled blocks.
 pub(crate) static SAMPLES: Samples = Samples::new();
 
-/// The mean distance by default.
-pub(crate) const DEFAULT_MEAN: u64 = 512 * 1024;
-
 /// Parts of the mean that a byte costs.
 #[unsafe(link_section = ".bss.path")]
 pub(crate) static RATE: AtomicU64 = AtomicU64::new(0);

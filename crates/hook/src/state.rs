@@ -12,16 +12,14 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use memintro_abi::{FIRST_REAL_SITE, Mode, Origin, StartOptions, Status, VmSource};
-use memintro_tracker::chance::MOST_MEAN;
+use memintro_abi::{FIRST_REAL_SITE, Mode, Origin, START_SETTINGS, StartOptions, Status, VmSource};
 use memintro_tracker::mmap;
-use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_FRAMES, MOST_SITES};
 use memintro_tracker::threads::Paused;
 
 use crate::in_band;
 use crate::lost;
 use crate::object_samples::{self, OBJECT_SAMPLES};
-use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
+use crate::sampling::{self, SAMPLES};
 use crate::shared::{
     self, ACTIVE, BIRTHS, BOOTING, EPOCH, IN_BAND_RECORDS, LOOKED_AT, OBJECTS, PRELOADED, SITES, STACK_DEPTH,
     TABLE, THREADS, TRACKS_OBJECTS, generation, is_lost, mode,
@@ -93,22 +91,19 @@ pub(crate) fn set_vm(source: Option<VmSource>) -> Status {
 
 /// The options in force, with defaults filled in.
 pub(crate) fn normalised(options: &StartOptions) -> Result<StartOptions, Status> {
-    let is_known = options.mode == Mode::FULL || options.mode == Mode::SAMPLED;
-    if !is_known
-        || options.stack_depth > MOST_FRAMES as u64
-        || options.max_sites > MOST_SITES
-        || options.sample_bytes > MOST_MEAN
-    {
+    if options.mode != Mode::FULL && options.mode != Mode::SAMPLED {
         return Err(Status::BAD_OPTION);
     }
-    Ok(StartOptions {
-        mode: options.mode,
-        max_sites: if options.max_sites == 0 { DEFAULT_MAX_SITES } else { options.max_sites },
-        max_tracker_bytes: if options.max_tracker_bytes == 0 { u64::MAX } else { options.max_tracker_bytes },
-        sample_bytes: if options.sample_bytes == 0 { DEFAULT_MEAN } else { options.sample_bytes },
-        seed: options.seed,
-        stack_depth: options.stack_depth.max(1),
-    })
+    let mut values = options.values();
+    for (value, setting) in values.iter_mut().zip(&START_SETTINGS) {
+        if *value > setting.most {
+            return Err(Status::BAD_OPTION);
+        }
+        if *value == 0 {
+            *value = setting.default;
+        }
+    }
+    Ok(StartOptions { seed: options.seed, ..StartOptions::new(options.mode, values) })
 }
 
 /// Whether these (normalised) options are in force already.
@@ -122,7 +117,7 @@ pub(crate) fn is_active_with(options: &StartOptions) -> bool {
 pub(crate) fn options() -> StartOptions {
     StartOptions {
         mode: mode(),
-        max_sites: MAX_SITES.load(Ordering::Relaxed),
+        max_sites: u64::from(MAX_SITES.load(Ordering::Relaxed)),
         max_tracker_bytes: MAX_BYTES.load(Ordering::Relaxed),
         sample_bytes: sampling::mean(),
         seed: 0,
@@ -131,7 +126,7 @@ pub(crate) fn options() -> StartOptions {
 }
 
 fn has_limits_of(options: &StartOptions) -> bool {
-    MAX_SITES.load(Ordering::Relaxed) == options.max_sites
+    u64::from(MAX_SITES.load(Ordering::Relaxed)) == options.max_sites
         && MAX_BYTES.load(Ordering::Relaxed) == options.max_tracker_bytes
         && u64::from(STACK_DEPTH.load(Ordering::Relaxed)) == options.stack_depth
 }
@@ -144,7 +139,7 @@ pub(crate) fn begins_anew(options: &StartOptions) -> bool {
 /// Begins to record: with empty figures, or with the present ones if only the mode changes.
 pub(crate) fn activate(options: &StartOptions) -> Status {
     let keeps = !begins_anew(options);
-    MAX_SITES.store(options.max_sites, Ordering::Relaxed);
+    MAX_SITES.store(options.max_sites as u32, Ordering::Relaxed);
     MAX_BYTES.store(options.max_tracker_bytes, Ordering::Relaxed);
     let activated = paused(|_| {
         shared::set_stack_depth(options.stack_depth as u32);

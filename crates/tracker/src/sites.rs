@@ -34,8 +34,6 @@ use strings::{Strings, slice};
 
 /// Most sites that a table can hold: the packed entries of the block table have 24 bits for the number.
 pub const MOST_SITES: u32 = 1 << 24;
-/// Default limit of sites.
-pub const DEFAULT_MAX_SITES: u32 = 1 << 20;
 /// Bytes of a path that are kept. A longer path is cut.
 pub const MAX_PATH_BYTES: usize = 16 * 1024;
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "remote"
+require_relative "../support/setting_values"
 require_relative "../support/units"
 
 module Memintro
@@ -18,7 +19,7 @@ module Memintro
         #{TARGET}
       TEXT
       # The settings it takes as flags.
-      SETTINGS = %i[mode sample_bytes objects stack_depth native_callers stop_after max_sites max_tracker_bytes].freeze
+      SETTINGS = SettingValues::START
       # What it sends.
       COMMAND = "start"
 

@@ -52,7 +52,7 @@ module Memintro
       private
 
       def check_keywords(name, arguments)
-        known = (name == "start" ? SETTINGS : method(name).parameters.map(&:last)) + [:colour]
+        known = (name == "start" ? SettingValues::START : method(name).parameters.map(&:last)) + [:colour]
         unknown = arguments.keys - known
         return if unknown.empty?
 
@@ -102,10 +102,6 @@ module Memintro
 
         before == [Memintro.mode, Native.sample_bytes] ? "unchanged" : "switched"
       end
-
-      # The arguments of {Memintro.start}.
-      SETTINGS = Tracking.instance_method(:start).parameters.map(&:last).freeze
-      private_constant :SETTINGS
 
       def stop
         tracking = Memintro.tracking?

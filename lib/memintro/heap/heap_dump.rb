@@ -19,8 +19,8 @@ module Memintro
   # `site:` (the line that made them: the end of a path, with or without line), `generation:` (a number or a range) and
   # `older_than_gcs:`; all that are given must fit.
   #
-  # Keywords are the flags of `memintro heap`, which its help lists: `older_than_gcs: 3` is `--older-than-gcs 3`. The tool
-  # checks them, and a wrong one is an ArgumentError.
+  # Keywords are the flags of `memintro heap`, which its help lists: `older_than_gcs: 3` is `--older-than-gcs 3`. The
+  # tool checks them, and a wrong one is an ArgumentError.
   #
   # @example
   #   dump = Memintro::HeapDump.open("/tmp/app.ndjson.zst")
@@ -167,8 +167,8 @@ module Memintro
 
     # Lists the objects that retain most, or are largest themselves.
     #
-    # @param flags [Hash{Symbol => Object}] `by:` (`:retained_bytes` or `:bytes`), `top:` (rows), `all:` (whether to list
-    #   what is always there, too: classes, threads, the VM's own objects)
+    # @param flags [Hash{Symbol => Object}] `by:` (`:retained_bytes` or `:bytes`), `top:` (rows), `all:` (whether to
+    #   list what is always there, too: classes, threads, the VM's own objects)
     # @return [Answer] with `:rows`
     # @raise [HeapDumpError, ArgumentError]
     # @example
@@ -204,8 +204,8 @@ module Memintro
 
     # Says by which ways the objects are held.
     #
-    # @param flags [Hash{Symbol => Object}] which objects; `by:` (`:bytes` or `:objects`: which groups come first), `top:`
-    #   (groups)
+    # @param flags [Hash{Symbol => Object}] which objects; `by:` (`:bytes` or `:objects`: which groups come first),
+    #   `top:` (groups)
     # @return [Holders]
     # @raise [HeapDumpError, ArgumentError] the first also if no object fits
     # @example

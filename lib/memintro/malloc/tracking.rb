@@ -3,6 +3,7 @@
 require_relative "../runtime/main_ractor"
 require_relative "../support/brake"
 require_relative "../support/defaults"
+require_relative "../support/setting_values"
 
 module Memintro
   # Methods of {Memintro} that start and stop tracking, and that return its sums. {Memintro} is extended with them when
@@ -14,54 +15,49 @@ module Memintro
     # `mode` or `sample_bytes` takes effect at once and keeps what was collected, each block with its weight (with a
     # {stop} in between, nothing is kept). Other limits start again from zero.
     #
-    # @param mode [Symbol] `:full`, every block; `:sampled`, estimates at a cost that can be left on
-    # @param sample_bytes [Integer, nil] of sampled mode: one byte in so many is sampled on average, at most 2^30;
-    #   nil: as configured, else in 524,288
-    # @param stop_after [Numeric, nil] seconds after which tracking stops by itself, in forked children too; nil: as
-    #   configured, else never. Given again, it counts from then.
-    # @param objects [Boolean, :sampled, Array<Class, String>] also tracks Ruby objects by the line that made them
-    #   ({CallSite#live_objects}, {CallSite#classes}): true, all; an Array of classes and names of classes, only these
-    #   and their subclasses. With another value, objects are counted from zero; docs/objects.md has the cost
-    # @param max_tracker_bytes [Integer, nil] most bytes that tracking may use, at least 4 MiB; nil: as configured, else
-    #   no limit
-    # @param max_sites [Integer, nil] most call sites to tell apart, the rest share `(other)`; nil: as configured,
-    #   else the hook's own limit
-    # @param stack_depth [Integer] lines of Ruby in a call site, 1 to 64: with 2 and more, a call site is a whole stack
-    #   ({stacks}, {CallSite#stack}), and {top} has the sums by line; docs/stacks.md has the cost
-    # @param native_callers [Boolean, nil] whether some allocations are looked at more closely, for
-    #   {CallSite#native_callers}; nil: as configured, else in full mode. Takes effect at once
+    # What is not given is as configured: see {Configuration}, whose settings have the same names.
+    #
+    # @param settings [Hash{Symbol => Object}]
+    # @option settings [Symbol] :mode `:full`, every block; `:sampled`, estimates at a cost that can be left on
+    # @option settings [Integer, nil] :sample_bytes of sampled mode: one byte in so many is sampled on average
+    # @option settings [Numeric, nil] :stop_after seconds after which tracking stops by itself, in forked children too.
+    #   Given again, it counts from then
+    # @option settings [Boolean, :sampled, Array<Class, String>] :objects also tracks Ruby objects by the line that made
+    #   them ({CallSite#live_objects}, {CallSite#classes}): true, all; an Array of classes and names of classes, only
+    #   these and their subclasses. With another value, objects are counted from zero; docs/objects.md has the cost
+    # @option settings [Integer, nil] :max_tracker_bytes most bytes that tracking may use; nil: no limit
+    # @option settings [Integer, nil] :max_sites most call sites to tell apart, the rest share `(other)`
+    # @option settings [Integer] :stack_depth lines of Ruby in a call site: with 2 and more, a call site is a whole
+    #   stack ({stacks}, {CallSite#stack}), and {top} has the sums by line; docs/stacks.md has the cost
+    # @option settings [Boolean, nil] :native_callers whether some allocations are looked at more closely, for
+    #   {CallSite#native_callers}; nil: in full mode. Takes effect at once
     # @return [Boolean] true; false under `MEMINTRO_DISABLE`, where nothing is tracked: see {disabled?}
     # @raise [ArgumentError, TypeError] on a wrong setting
     # @raise [UnsupportedError, DisabledError, ExhaustedError, AllocatorError, NotSeenError, BusyError]
     # @example For a minute, in production
     #   Memintro.start(mode: :sampled, stop_after: 60)
-    def start(mode: default(:mode), sample_bytes: nil, stop_after: default(:stop_after),
-              max_tracker_bytes: default(:max_tracker_bytes), max_sites: default(:max_sites),
-              objects: default(:objects), stack_depth: default(:stack_depth),
-              native_callers: default(:native_callers))
+    def start(**settings)
       return false if Brake.holds?
 
       MainRactor.only
       reclaim_tracking
+      settings = in_full(settings)
+      mode = settings[:mode]
       mode = checked(:choice, :mode, mode, Defaults::MODES.keys) unless Defaults::MODES.key?(mode)
-      mean = mean_distance(mode, sample_bytes)
-      seconds = checked(:seconds, :stop_after, stop_after, optional: true)
-      bytes = checked(:count, :max_tracker_bytes, max_tracker_bytes, least: Defaults::LEAST_TRACKER_BYTES,
-                                                                     optional: true)
-      sites = checked(:count, :max_sites, max_sites, least: 1, most: Defaults::MOST_SITES, optional: true)
-      objects = checked_objects(objects)
+      settings[:sample_bytes] = mean_distance(mode, settings[:sample_bytes])
+      seconds = checked(:seconds, :stop_after, settings[:stop_after], optional: true)
+      numbers = SettingValues::HOOK.map { |name| checked_number(name, settings[name]) }
+      objects = checked_objects(settings[:objects])
       LazyMethods.load_all if objects
-      depth = stack_depth
-      depth = checked(:count, :stack_depth, depth, least: 1, most: Defaults::MOST_STACK_DEPTH) unless depth.eql?(1)
       # The program may leave the folders of memintro. In sampled mode it counts for more to be light.
       Loader.need(:Totals) if mode == :full
-      Native.native_callers(checked_switch(:native_callers, native_callers))
+      Native.native_callers(checked_switch(:native_callers, settings[:native_callers]))
       Native.load_hook
       number = Defaults::MODES[mode]
       start_untracked(objects, seconds) do
-        Native.start(number, sites || 0, bytes || 0, mean || 0, depth).tap do
+        Native.start(number, numbers).tap do
           @objects = objects
-          @native_callers = native_callers
+          @native_callers = settings[:native_callers]
         end
       end
       true
@@ -188,6 +184,18 @@ module Memintro
         native_callers: callers.nil? ? Native.mode == :full : callers }
     end
 
+    # All settings of a start: those that are given, and others as configured. That of a sampled start is read later.
+    def in_full(given)
+      unknown = given.keys - SettingValues::START
+      unless unknown.empty?
+        words = unknown.map(&:inspect).join(", ")
+        raise ArgumentError, "unknown keyword#{'s' if unknown.size > 1}: #{words}; start takes " \
+                             "#{SettingValues::START.join(', ')}"
+      end
+
+      SettingValues::START.to_h { |name| [name, given.fetch(name) { default(name) unless name == :sample_bytes }] }
+    end
+
     # Raises nothing while memintro is disabled, even where the configuration cannot be read.
     def default(name)
       setting(name) unless Brake.on?
@@ -207,9 +215,17 @@ module Memintro
     # @return [Object, nil] the value; nil where it is nil and may be
     def checked(kind, name, value, *allowed, **limits)
       return if value.nil? && limits[:optional]
+      return value if value.eql?(SettingValues::DEFAULTS[name])
 
       Loader.need(:Arguments)
       Arguments.public_send(kind, name, value, *allowed, **limits)
+    end
+
+    # @return [Integer] 0 for the default
+    def checked_number(name, value)
+      default = SettingValues::DEFAULTS[name]
+      checked(:count, name, value, least: SettingValues::LEAST.fetch(name, 1), most: SettingValues::MOST[name],
+                                   optional: default.nil?) || 0
     end
 
     def checked_switch(name, wanted)
@@ -227,11 +243,11 @@ module Memintro
     end
 
     def mean_distance(mode, sample_bytes)
-      mean = checked(:count, :sample_bytes, sample_bytes, least: 1, most: Defaults::MOST_SAMPLE_BYTES, optional: true)
-      return mean || setting(:sample_bytes) if mode == :sampled
-      return if mean.nil?
+      return sample_bytes.nil? ? setting(:sample_bytes) : sample_bytes if mode == :sampled
+      return if sample_bytes.nil?
 
-      raise ArgumentError, "sample_bytes is #{mean}, but mode is #{mode.inspect}; it is for mode: :sampled"
+      checked_number(:sample_bytes, sample_bytes)
+      raise ArgumentError, "sample_bytes is #{sample_bytes}, but mode is #{mode.inspect}; it is for mode: :sampled"
     end
 
     def track_objects(wanted)

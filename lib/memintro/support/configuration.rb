@@ -17,47 +17,14 @@ module Memintro
     # Ways to track, and the numbers the hook has for them.
     MODES = Defaults::MODES
     # Most call sites that the table of blocks can tell apart.
-    MOST_SITES = Defaults::MOST_SITES
+    MOST_SITES = Settings[:max_sites].allowed
     # Greatest mean distance of two sampled bytes.
-    MOST_SAMPLE_BYTES = Defaults::MOST_SAMPLE_BYTES
+    MOST_SAMPLE_BYTES = Settings[:sample_bytes].allowed
     # Most lines of a call site.
-    MOST_STACK_DEPTH = Defaults::MOST_STACK_DEPTH
+    MOST_STACK_DEPTH = Settings[:stack_depth].allowed
     # Least budget: a smaller one would leave no memory for blocks.
-    LEAST_TRACKER_BYTES = Defaults::LEAST_TRACKER_BYTES
+    LEAST_TRACKER_BYTES = Settings[:max_tracker_bytes].least
 
-    # @!attribute [rw] mode
-    #   @return [Symbol] `:full` or `:sampled`
-    # @!attribute [rw] sample_bytes
-    #   @return [Integer, nil] in sampled mode one byte in so many is sampled on average; nil: in 524,288
-    # @!attribute [rw] objects
-    #   @return [Boolean, :sampled, Array<Class, String>] whether Ruby objects are tracked, too, and of which classes
-    # @!attribute [rw] stack_depth
-    #   @return [Integer] lines of Ruby in a call site; from 2 on, call sites are whole stacks
-    # @!attribute [rw] native_callers
-    #   @return [Boolean, nil] whether native callers are sampled; nil: in full mode
-    # @!attribute [rw] stop_after
-    #   @return [Numeric, nil] seconds after which tracking stops by itself; nil: never
-    # @!attribute [rw] max_sites
-    #   @return [Integer, nil] most call sites to tell apart; nil: the hook's own limit
-    # @!attribute [rw] max_tracker_bytes
-    #   @return [Integer, nil] most bytes that tracking may use; nil: no limit
-    # @!attribute [rw] app_root
-    #   @return [String, nil] folder that reports show paths relative to; nil: the current one
-    # @!attribute [rw] report
-    #   @return [String, nil] file of the report at exit, `%p` becomes the process id; nil or `-`: standard error
-    # @!attribute [rw] format
-    #   @return [Symbol] of the report at exit: `:text`, `:json`, `:html`, `:folded` or `:speedscope`
-    # @!attribute [rw] top
-    #   @return [Integer, :all, nil] call sites in the report at exit; nil: 20 in text, all in JSON and HTML
-    # @!attribute [rw] by
-    #   @return [Symbol, nil] what the report at exit is sorted by, one of {CallSite::FIGURES}; nil: `live_bytes`, or
-    #     `retained_bytes` if objects are tracked
-    # @!attribute [rw] every
-    #   @return [Numeric, nil] seconds between reports while the program runs; nil: only at exit
-    # @!attribute [rw] compat
-    #   @return [Symbol, nil] `:mwrap`: a plain `require "mwrap"` finds memintro's
-    # @!attribute [rw] native_children
-    #   @return [Boolean] whether a preloaded hook also tracks programs that are not Ruby
     Settings::ALL.each do |setting|
       variable = :"@#{setting.name}"
       define_method(setting.name) { instance_variable_get(variable) }

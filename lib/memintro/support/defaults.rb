@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "setting_values"
+
 module Memintro
   # The values and limits of settings that a start needs. A program that sets nothing does not load {Settings} and
   # {Configuration} for them.
@@ -7,16 +9,8 @@ module Memintro
   module Defaults
     # Ways to track, and the numbers the hook has for them.
     MODES = { full: 1, sampled: 2 }.freeze
-    # Greatest mean distance of two sampled bytes.
-    MOST_SAMPLE_BYTES = 2**30
-    # Most call sites that the table of blocks can tell apart.
-    MOST_SITES = 2**24
-    # Most lines of a call site.
-    MOST_STACK_DEPTH = 64
-    # Least budget: a smaller one would leave no memory for blocks.
-    LEAST_TRACKER_BYTES = 4 * 1024 * 1024
     # The settings whose value is not nil if they are not set.
-    VALUES = { format: :text, native_children: false, mode: :full, objects: false, stack_depth: 1 }.freeze
+    VALUES = SettingValues::DEFAULTS
     # Number of call sites in a table: as many as fit a screen.
     TOP = 20
     # The formats of a report. `top`: how many call sites it shows by default; nil: all. `stacks`: whether it shows
@@ -36,10 +30,6 @@ module Memintro
       FORMATS.dig(format.to_s.to_sym, :top)
     end
 
-    # Settings whose variables have to be read and checked by {Settings}.
-    CHECKED = %w[MEMINTRO_FORMAT MEMINTRO_TOP MEMINTRO_BY MEMINTRO_EVERY MEMINTRO_COMPAT MEMINTRO_NATIVE_CHILDREN
-                 MEMINTRO_SAMPLE_BYTES MEMINTRO_NATIVE_CALLERS MEMINTRO_STOP_AFTER MEMINTRO_MAX_SITES
-                 MEMINTRO_MAX_TRACKER_BYTES].freeze
     # What the variable of objects may be that names no class.
     OBJECTS = { nil => false, "0" => false, "1" => true, "sampled" => :sampled }.freeze
 
@@ -49,7 +39,7 @@ module Memintro
     # @param env [#[]] variables
     # @return [Hash{Symbol => Object}, nil] the settings that have a value; nil: {Configuration} must read them
     def self.plain(env)
-      return if CHECKED.any? { |name| given(env, name) }
+      return if SettingValues::CHECKED.any? { |name| given(env, name) }
 
       text = given(env, "MEMINTRO_MODE")
       mode = text ? MODES.keys.find { |one| one.name == text } : VALUES[:mode]
@@ -71,7 +61,7 @@ module Memintro
       return VALUES[:stack_depth] unless text
 
       number = text.to_i
-      number if number.to_s == text && number.between?(1, MOST_STACK_DEPTH)
+      number if number.to_s == text && number.between?(1, SettingValues::MOST[:stack_depth])
     end
     private_class_method :depth
   end

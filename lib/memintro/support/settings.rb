@@ -13,17 +13,23 @@ module Memintro
     # What a report can be sorted by.
     SORTABLE = Figures::SORTABLE
 
-    # One setting. `allowed` is the list of its choices or its greatest number, `least` its least number;
-    # `without_argument`: its flag may come without one;
-    # `negatable`: there is a flag `--no-…` as well. `parse` turns text into a value, `check` raises an error for
-    # wrong values; both use the name that the caller knows.
-    Setting = Struct.new(:name, :kind, :allowed, :least, :argument, :without_argument, :negatable, :help,
-                         keyword_init: true) do
-      # @return [Object, nil] the value if it is not set
-      def default
-        Defaults::VALUES[name]
-      end
-
+    # One setting, with all that is known of it; `rake settings` writes what other files need.
+    #
+    # - `kind`; `allowed`, the list of its choices or its greatest number; `least`, its least number
+    # - `default`: its value if it is not set
+    # - `hook`: the hook reads it, as a number; its value there if it is not set, :none for no limit
+    # - `start`: {Memintro.start} takes it
+    # - `plain`: {Defaults} reads its variable
+    # - `argument`: that of its flag; `without_argument`: its flag may come without one; `negatable`: there is also a
+    #   flag `--no-…`; `help`: lines for the command
+    # - `type`: for sig/; `about` and `otherwise`: its meaning, and its default in words, for docs/settings.md and YARD
+    #
+    # In `help` and `otherwise`, `%<default>s` is the default, and `%<least>s` the least number.
+    #
+    # `parse` turns text into a value, `check` raises an error for wrong values; both use the name that the caller
+    # knows.
+    Setting = Struct.new(:name, :kind, :allowed, :least, :default, :hook, :start, :plain, :argument, :without_argument,
+                         :negatable, :help, :type, :about, :otherwise, keyword_init: true) do
       # @return [String] such as `MEMINTRO_MAX_SITES`
       def variable
         "#{Defaults::PREFIX}#{name.to_s.upcase}"
@@ -148,47 +154,79 @@ module Memintro
 
     # In the order in which help lists them.
     ALL = [
-      Setting.new(name: :report, kind: :text, argument: "FILE",
-                  help: ["write the report at exit to FILE; %p in it becomes the process id;",
-                         "default, and the meaning of -: standard error"]),
-      Setting.new(name: :format, kind: :choice, argument: "FORMAT",
-                  allowed: Defaults::FORMATS.keys.freeze,
+      Setting.new(name: :report, kind: :text, plain: true, argument: "FILE", type: "String?",
+                  help: ["write the report at exit to FILE; %%p in it becomes the process id;",
+                         "default, and the meaning of -: standard error"],
+                  about: "file of the report at exit; `%p` becomes the process id; `-` is standard error",
+                  otherwise: "`-`"),
+      Setting.new(name: :format, kind: :choice, allowed: Defaults::FORMATS.keys.freeze, default: :text,
+                  argument: "FORMAT", type: "format",
                   help: ["text (default), json, or html: a page with a flame graph; of whole",
-                         "stacks also folded or speedscope"]),
-      Setting.new(name: :top, kind: :count_or_all, argument: "N",
-                  help: ["number of call sites, or all; default 20 in text, all in json and html"]),
-      Setting.new(name: :by, kind: :choice, allowed: SORTABLE, argument: "FIGURE",
+                         "stacks also folded or speedscope"],
+                  about: "`text`, `json` or [`html`](flame_graph.md); of whole [stacks](stacks.md) also `folded` or " \
+                         "`speedscope`", otherwise: "`text`"),
+      Setting.new(name: :top, kind: :count_or_all, argument: "N", type: "Integer | :all | nil",
+                  help: ["number of call sites, or all; default #{Defaults::TOP} in text, all in json and html"],
+                  about: "number of call sites to show, or `all`",
+                  otherwise: "#{Defaults::TOP}; `all` in JSON"),
+      Setting.new(name: :by, kind: :choice, allowed: SORTABLE, argument: "FIGURE", type: "figure?",
                   help: ["sort by live_bytes (default; with --objects retained_bytes), growth,",
-                         "total_bytes, allocations, …"]),
-      Setting.new(name: :every, kind: :seconds, argument: "SECONDS",
-                  help: ["also write the report every SECONDS, in a thread of its own"]),
-      Setting.new(name: :app_root, kind: :text, argument: "FOLDER",
-                  help: ["show paths relative to FOLDER; default: where the command starts"]),
-      Setting.new(name: :compat, kind: :choice, allowed: %i[mwrap].freeze, argument: "NAME",
-                  help: ['mwrap: make `require "mwrap"` work']),
-      Setting.new(name: :native_children, kind: :switch,
-                  help: ["also track processes that are not Ruby; needs %p in --report"]),
-      Setting.new(name: :mode, kind: :choice, allowed: Defaults::MODES.keys.freeze, argument: "MODE",
+                         "total_bytes, allocations, …"],
+                  about: "what to sort by: `live_bytes`, `growth`, `total_bytes`, `allocations`, …",
+                  otherwise: "`live_bytes`; with `--objects` `retained_bytes`"),
+      Setting.new(name: :every, kind: :seconds, argument: "SECONDS", type: "Numeric?",
+                  help: ["also write the report every SECONDS, in a thread of its own"],
+                  about: "seconds between reports while the program runs", otherwise: "only at exit"),
+      Setting.new(name: :app_root, kind: :text, plain: true, argument: "FOLDER", type: "String?",
+                  help: ["show paths relative to FOLDER; default: where the command starts"],
+                  about: "folder that paths are shown relative to", otherwise: "where the command starts"),
+      Setting.new(name: :compat, kind: :choice, allowed: %i[mwrap].freeze, argument: "NAME", type: ":mwrap | nil",
+                  help: ['mwrap: make `require "mwrap"` work'],
+                  about: '`mwrap`: a plain `require "mwrap"` works', otherwise: ""),
+      Setting.new(name: :native_children, kind: :switch, default: false, type: "bool",
+                  help: ["also track processes that are not Ruby; needs %%p in --report"],
+                  about: "`1`: also track processes that are not Ruby; the report needs a `%p`", otherwise: "`0`"),
+      Setting.new(name: :mode, kind: :choice, allowed: Defaults::MODES.keys.freeze, default: :full, start: true,
+                  plain: true, argument: "MODE", type: "mode",
                   help: ["full (default): every block, exactly;",
-                         "sampled: estimates, cheap enough to leave on"]),
-      Setting.new(name: :sample_bytes, kind: :count, allowed: Defaults::MOST_SAMPLE_BYTES, argument: "N",
-                  help: ["in sampled mode: sample one byte in N on average; default 524288"]),
-      Setting.new(name: :objects, kind: :objects, argument: "CLASS,…", without_argument: true,
+                         "sampled: estimates, cheap enough to leave on"],
+                  about: "`full`: every block exactly; `sampled`: [estimates](estimates.md)", otherwise: "`full`"),
+      Setting.new(name: :sample_bytes, kind: :count, allowed: 2**30, hook: 512 * 1024, start: true, argument: "N",
+                  type: "Integer?",
+                  help: ["in sampled mode: sample one byte in N on average; default %<default>s"],
+                  about: "sampled mode: sample one byte in this many, on average", otherwise: "%<default>s"),
+      Setting.new(name: :objects, kind: :objects, default: false, start: true, plain: true, argument: "CLASS,…",
+                  without_argument: true, type: "Memintro::objects",
                   help: ["also track Ruby objects by the line that made them, each with its class;",
                          "with =CLASS,… only those of these classes and their subclasses;",
-                         "with =sampled a sample of all, as estimates, at a lower cost"]),
-      Setting.new(name: :stack_depth, kind: :count, allowed: Defaults::MOST_STACK_DEPTH, argument: "N",
-                  help: ["tell call sites apart by their N innermost lines, whole stacks; default 1"]),
-      Setting.new(name: :native_callers, kind: :switch, negatable: true,
+                         "with =sampled a sample of all, as estimates, at a lower cost"],
+                  about: "`1`: also track [Ruby objects](objects.md); `Message,Hash`: only these classes; `sampled`: " \
+                         "estimates", otherwise: "`0`"),
+      Setting.new(name: :stack_depth, kind: :count, allowed: 64, default: 1, hook: 1, start: true, plain: true,
+                  argument: "N", type: "Integer",
+                  help: ["tell call sites apart by their N innermost lines, whole stacks; default %<default>s"],
+                  about: "[lines of Ruby in a call site](stacks.md), 1 to 64", otherwise: "%<default>s"),
+      Setting.new(name: :native_callers, kind: :switch, start: true, negatable: true, type: "bool?",
                   help: ["sample the C functions that call malloc for a line, in both modes;",
-                         "default: in full mode only; with --no-native-callers never"]),
-      Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
-                  help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"]),
-      Setting.new(name: :max_sites, kind: :count, allowed: Defaults::MOST_SITES, argument: "N",
-                  help: ["tell at most N call sites apart; the rest share (other)"]),
-      Setting.new(name: :max_tracker_bytes, kind: :count, least: Defaults::LEAST_TRACKER_BYTES, argument: "BYTES",
-                  help: ["most memory that tracking itself may use; at least 4194304"])
-    ].each(&:freeze).freeze
+                         "default: in full mode only; with --no-native-callers never"],
+                  about: "`1`: sample [native callers](native_callers.md) in sampled mode, too; `0` or " \
+                         "`--no-native-callers`: never", otherwise: "in full mode"),
+      Setting.new(name: :stop_after, kind: :seconds, start: true, argument: "SECONDS", type: "Numeric?",
+                  help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"],
+                  about: "seconds until tracking stops by itself; the figures stay", otherwise: "never"),
+      Setting.new(name: :max_sites, kind: :count, allowed: 2**24, hook: 2**20, start: true, argument: "N",
+                  type: "Integer?",
+                  help: ["tell at most N call sites apart; the rest share (other); default %<default>s"],
+                  about: "greatest number of call sites to tell apart; the rest share `(other)`",
+                  otherwise: "%<default>s"),
+      Setting.new(name: :max_tracker_bytes, kind: :count, least: 4 * 1024 * 1024, hook: :none, start: true,
+                  argument: "BYTES", type: "Integer?",
+                  help: ["most memory that tracking itself may use; at least %<least>s"],
+                  about: "most memory that tracking itself may use, at least %<least>s", otherwise: "no limit")
+    ].each do |setting|
+      figures = { default: setting.hook, least: setting.least }
+      setting.help = setting.help.map { |line| format(line, **figures).freeze }.freeze
+    end.each(&:freeze).freeze
 
     # @return [Setting]
     def self.[](name)

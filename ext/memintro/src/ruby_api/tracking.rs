@@ -1,7 +1,7 @@
 //! Starts and stops tracking, with the test allocation that shows whether anything is seen.
 
 use magnus::{Error, RModule, Ruby, Symbol, function, prelude::*};
-use memintro_abi::{Figures, HookApi, Mode, StartOptions, Status};
+use memintro_abi::{Figures, HookApi, Mode, START_SETTINGS, StartOptions, Status};
 
 use super::native::{check, hook};
 use super::trial::{self, Trial};
@@ -14,24 +14,17 @@ use crate::{callers, contents, objects};
 const MANY: u64 = 1 << 17;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    native.define_singleton_method("start", function!(start, 5))?;
+    native.define_singleton_method("start", function!(start, 2))?;
     native.define_singleton_method("stop", function!(stop, 0))
 }
 
-fn start(
-    ruby: &Ruby,
-    mode: u32,
-    max_sites: u32,
-    max_tracker_bytes: u64,
-    sample_bytes: u64,
-    stack_depth: u64,
-) -> Result<Symbol, Error> {
+/// Values of settings in the order of [`START_SETTINGS`]; 0 is the default.
+fn start(ruby: &Ruby, mode: u32, values: [u64; START_SETTINGS.len()]) -> Result<Symbol, Error> {
     if let Some(message) = mappings::scarcity() {
         return Err(errors::error(ruby, "ExhaustedError", message));
     }
     let api = hook(ruby)?;
-    let options =
-        StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0, stack_depth };
+    let options = StartOptions::new(Mode(mode), values);
     let status = begin_tracking(ruby, api, &options)?;
     tracking_hold::let_be();
     callers::follow_mode(ruby, api);
@@ -44,14 +37,7 @@ fn start(
 
 /// To be filled in.
 pub(super) fn no_options() -> StartOptions {
-    StartOptions {
-        mode: Mode::OFF,
-        max_sites: 0,
-        max_tracker_bytes: 0,
-        sample_bytes: 0,
-        seed: 0,
-        stack_depth: 0,
-    }
+    StartOptions::new(Mode::OFF, [0; START_SETTINGS.len()])
 }
 
 /// Starts, or switches to these options.

@@ -10,7 +10,7 @@ use magnus::{Error, Ruby};
 use memintro_abi::{HookApi, Mode, StartOptions};
 
 use super::native::hook;
-use super::tracking::{begin_tracking, end_tracking};
+use super::tracking::{begin_tracking, end_tracking, no_options};
 use super::trial::tracked;
 
 /// What to go back to.
@@ -67,11 +67,9 @@ pub(super) fn take(ruby: &Ruby, most_sites: u32, most_bytes: u64) -> Result<(&'s
     if mode != Mode::FULL {
         let mut now = StartOptions {
             mode,
-            max_sites: most_sites,
+            max_sites: most_sites.into(),
             max_tracker_bytes: most_bytes,
-            sample_bytes: 0,
-            seed: 0,
-            stack_depth: 0,
+            ..no_options()
         };
         let before = if mode == Mode::SAMPLED {
             // SAFETY: a valid record.
