@@ -31,66 +31,14 @@ module Memintro
       end
     end
 
-    autoload :Run, File.join(__dir__, "cli/run.rb")
-    autoload :Env, File.join(__dir__, "cli/env.rb")
-    autoload :Report, File.join(__dir__, "cli/report.rb")
-    autoload :Snapshot, File.join(__dir__, "cli/snapshot.rb")
-    autoload :Diff, File.join(__dir__, "cli/diff.rb")
-    autoload :Iseqs, File.join(__dir__, "cli/iseqs.rb")
-    autoload :Histogram, File.join(__dir__, "cli/histogram.rb")
-    autoload :Doctor, File.join(__dir__, "cli/doctor.rb")
-    autoload :Plot, File.join(__dir__, "cli/plot.rb")
-    autoload :Requests, File.join(__dir__, "cli/requests.rb")
-    autoload :HeapFile, File.join(__dir__, "cli/heap_file.rb")
-    autoload :Rss, File.join(__dir__, "cli/rss.rb")
-    autoload :Watch, File.join(__dir__, "cli/watch.rb")
-    autoload :Ps, File.join(__dir__, "cli/ps.rb")
-    autoload :Start, File.join(__dir__, "cli/start.rb")
-    autoload :Stop, File.join(__dir__, "cli/stop.rb")
-    autoload :Mark, File.join(__dir__, "cli/mark.rb")
-    autoload :Clear, File.join(__dir__, "cli/clear.rb")
-    autoload :Top, File.join(__dir__, "cli/top.rb")
-    autoload :Collect, File.join(__dir__, "cli/gc.rb")
-    autoload :AccountOf, File.join(__dir__, "cli/account.rb")
-    autoload :LeaksOf, File.join(__dir__, "cli/leaks.rb")
-    autoload :Allocators, File.join(__dir__, "cli/allocators.rb")
-    autoload :HeapDumpOf, File.join(__dir__, "cli/heap_dump.rb")
-    autoload :HoldersOf, File.join(__dir__, "cli/holders.rb")
-    autoload :HuntIn, File.join(__dir__, "cli/hunt.rb")
-    autoload :Version, File.join(__dir__, "cli/version.rb")
-    autoload :Trim, File.join(__dir__, "cli/trim.rb")
+    # Each command is a file here, with its name, what it is for, and its options.
+    FOLDER = File.join(__dir__, "cli/commands")
+    private_constant :FOLDER
 
-    # Subcommands, their classes and their purposes.
-    COMMANDS = {
-      "run" => [:Run, "run a command with tracking on, and report when it ends"],
-      "env" => [:Env, "print the environment variables that `run` sets"],
-      "plot" => [:Plot, "plot the MEMORY lines of a log: RSS, live objects, malloc and GC over time"],
-      "requests" => [:Requests, "rank requests by the memory they allocate, from the MEMORY lines of a log"],
-      "report" => [:Report, "show a saved report, a raw dump, or the report of a running process"],
-      "rss" => [:Rss, "show the RSS, PSS and USS of processes, or the peak of a command"],
-      "account" => [:AccountOf, "show where the resident memory is: Ruby, malloc, fragmentation, stacks, files"],
-      "leaks" => [:LeaksOf, "find blocks of malloc that nothing points to, by line and size"],
-      "allocators" => [:Allocators, "run a command once per allocator, and compare time, CPU and RSS"],
-      "trim" => [:Trim, "make a running process return free memory to the kernel"],
-      "hunt" => [:HuntIn, "let a running process find what grows, and show its findings"],
-      "holders" => [:HoldersOf, "show what keeps objects alive in a running process"],
-      "heap" => [:HeapFile, "read a heap dump: classes, what keeps objects alive, leaks, a page"],
-      "heap-dump" => [:HeapDumpOf, "write all objects of a running process into a file, for heapy and the like"],
-      "snapshot" => [:Snapshot, "save what is in a process: memory, GC, objects by class, compiled code"],
-      "diff" => [:Diff, "show what grew between snapshots, in a running process, or during a command"],
-      "iseqs" => [:Iseqs, "show Ruby's compiled code in memory, by file or by line"],
-      "histogram" => [:Histogram, "show all objects by class"],
-      "doctor" => [:Doctor, "check what works on this machine"],
-      "ps" => [:Ps, "list the running processes that listen"],
-      "start" => [:Start, "start tracking in a running process"],
-      "stop" => [:Stop, "stop tracking in a running process"],
-      "mark" => [:Mark, "set the mark from which growth is counted"],
-      "clear" => [:Clear, "clear the figures of a running process"],
-      "top" => [:Top, "show the top call sites of a running process"],
-      "watch" => [:Watch, "show a running process in the terminal, live"],
-      "gc" => [:Collect, "run a garbage collection in a running process"],
-      "version" => [:Version, "print the version of memintro"]
-    }.freeze
+    # @return [Array<String>] the names of all commands
+    def self.names
+      Dir.children(FOLDER).map { |file| file.delete_suffix(".rb").tr("_", "-") }.sort
+    end
 
     # @param argv [Array<String>]
     # @param out [IO]
@@ -139,15 +87,18 @@ module Memintro
     end
     private_class_method :dispatch
 
+    # @param name [String]
     # @return [Class]
+    # @raise [UsageError] if there is no such command
     def self.command(name)
-      entry = COMMANDS[name]
-      return const_get(entry[0]) if entry
+      unless names.include?(name)
+        raise UsageError, "there is no command #{name.inspect}#{suggestion(name)}; " \
+                          "the commands are #{names.join(', ')} (memintro --help)"
+      end
 
-      raise UsageError, "there is no command #{name.inspect}#{suggestion(name)}; " \
-                        "the commands are #{COMMANDS.keys.join(', ')} (memintro --help)"
+      require File.join(FOLDER, "#{name.tr('-', '_')}.rb")
+      Command.named(name)
     end
-    private_class_method :command
 
     def self.suggestion(name)
       meant = similar(name)
@@ -165,7 +116,7 @@ module Memintro
 
     def self.similar(name)
       require "did_you_mean"
-      DidYouMean::SpellChecker.new(dictionary: COMMANDS.keys).correct(name).first
+      DidYouMean::SpellChecker.new(dictionary: names).correct(name).first
     rescue LoadError
       nil
     end
@@ -179,13 +130,14 @@ module Memintro
     private_class_method :show_help
 
     def self.help
-      width = COMMANDS.keys.map(&:size).max
+      commands = names.map { |name| [name, command(name)::SUMMARY] }
+      width = names.map(&:size).max
       <<~HELP
         memintro #{VERSION}: shows which line of Ruby code owns the memory of a process
 
         Usage: memintro COMMAND [options]
 
-        #{COMMANDS.map { |name, (_, purpose)| "  #{name.ljust(width)}  #{purpose}" }.join("\n")}
+        #{commands.map { |name, summary| "  #{name.ljust(width)}  #{summary}" }.join("\n")}
 
         Run memintro COMMAND --help for its options. To begin with:
           memintro run -- ruby app.rb

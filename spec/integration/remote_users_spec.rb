@@ -227,7 +227,7 @@ RSpec.describe "whom the command asks", :listening do
 
   it "describes every option of every command" do
     require "memintro/cli"
-    Memintro::CLI::COMMANDS.each_key do |name|
+    Memintro::CLI.names.each do |name|
       help = said(name, "--help")
       expect(help).not_to include("print-target")
       # A description stands in a column of its own, beside or below.

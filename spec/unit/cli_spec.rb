@@ -12,7 +12,7 @@ RSpec.describe Memintro::CLI do
 
   # [exit code, standard output, standard error]
   def cli(*argv)
-    return in_tool(argv) if argv.any? { |word| described_class::COMMANDS.key?(word) && tool?(word) }
+    return in_tool(argv) if argv.any? { |word| described_class.names.include?(word) && tool?(word) }
 
     code = described_class.start(argv, out: out, err: err)
     [code, out.string, err.string]
@@ -25,8 +25,7 @@ RSpec.describe Memintro::CLI do
   end
 
   def tool?(name)
-    described_class.const_get(described_class::COMMANDS.fetch(name).first).instance_method(:call).owner ==
-      described_class::ToolCommand
+    described_class.command(name) < described_class::ToolCommand
   end
 
   it "prints its version and its help" do
@@ -36,7 +35,7 @@ RSpec.describe Memintro::CLI do
       .to include("Usage: memintro COMMAND").and match(/^  doctor +check what works on this machine/)
   end
 
-  described_class::COMMANDS.each_key do |command|
+  described_class.names.each do |command|
     it "has help for #{command}, either way" do
       code, help, error = cli(command, "--help")
       expect([code, error]).to eq([0, ""])
@@ -45,6 +44,15 @@ RSpec.describe Memintro::CLI do
       out.truncate(out.rewind)
       expect(cli("help", command)).to eq([code, help, error])
     end
+  end
+
+  it "has a name and a summary in the file of each command" do
+    found = described_class.names.to_h { |name| [name, described_class.command(name)] }
+    expect(found.map { |name, command| [name, command::NAME] }).to all(satisfy { |name, own| name == own })
+    summaries = found.values.map { |command| command::SUMMARY }
+    expect(summaries.uniq.size).to eq(found.size)
+    expect(summaries).to all(match(/\A[a-z].{10,75}[^.]\z/))
+    expect(summaries.map { |summary| cli("--help")[1].include?("  #{summary}\n") }).to all(be(true))
   end
 
   it "has no flag in the help of run that it does not have as a variable" do
@@ -58,7 +66,7 @@ RSpec.describe Memintro::CLI do
       [] => /no command given\n\nmemintro .*Usage: memintro COMMAND/m,
       ["reprot"] => /there is no command "reprot", did you mean "report"\?/,
       ["ruby", "app.rb"] => /there is no command "ruby"; to run a program, write memintro run -- ruby/,
-      ["xyzzy"] => /there is no command "xyzzy"; the commands are run, env, .*doctor/,
+      ["xyzzy"] => /there is no command "xyzzy"; the commands are account, allocators, .*doctor/,
       ["run"] => /no command to run: memintro run \[options\] -- CMD/,
       ["run", "--tip", "3", "ls"] => /invalid option: --tip/,
       ["run", "--top"] => /missing argument: --top/,

@@ -42,8 +42,8 @@ RSpec.describe RubyLayers do
   end
 
   it "refuses the extension in the command" do
-    expect(wrong_with("cli/top.rb", "module Memintro; module CLI; X = Native.pid; end; end\n"))
-      .to eq(["lib/memintro/cli/top.rb:LAST: cli names Native, which is not the command's"])
+    expect(wrong_with("cli/commands/top.rb", "module Memintro; module CLI; X = Native.pid; end; end\n"))
+      .to eq(["lib/memintro/cli/commands/top.rb:LAST: cli names Native, which is not the command's"])
   end
 
   it "refuses a file in no folder that is one too many, and a folder in no layer" do

@@ -6,11 +6,21 @@ module Memintro
   module CLI
     # The base of the subcommands: an option parser with help, made from the table of settings.
     #
-    # A subcommand defines its usage in `BANNER` and its settings in `SETTINGS`, adds flags of its own in `options`, and
-    # does its work in `run(arguments)`, which returns an exit code.
+    # A subcommand is a file in `cli/commands`. It defines its name in `NAME`, what it is for in `SUMMARY`, its usage in
+    # `BANNER` and its settings in `SETTINGS`, adds flags of its own in `options`, and does its work in
+    # `run(arguments)`, which returns an exit code.
     class Command
       # Settings that become flags.
       SETTINGS = [].freeze
+
+      # @return [Array<Class>] all that are loaded
+      def self.all = subclasses.flat_map { |one| [one, *one.all] }
+
+      # @param name [String]
+      # @return [Class]
+      def self.named(name)
+        all.find { |one| one.const_defined?(:NAME, false) && one::NAME == name }
+      end
 
       # @param out [IO]
       def initialize(out)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "rss"
+require_relative "commands/rss"
 require_relative "rss_reading"
 require_relative "../support/units"
 

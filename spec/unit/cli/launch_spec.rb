@@ -2,7 +2,7 @@
 
 require_relative "../../spec_helper"
 require "memintro/cli"
-require "memintro/cli/env"
+require "memintro/cli/commands/env"
 require "shellwords"
 require "stringio"
 

@@ -1,13 +1,17 @@
 # frozen_string_literal: true
 
 require "stringio"
-require_relative "figures"
-require_relative "../report/report"
+require_relative "../figures"
+require_relative "../../report/report"
 
 module Memintro
   module CLI
     # `memintro report`: shows a saved report or raw dump, or the report of a running process.
     class Report < Figures
+      # What users type.
+      NAME = "report"
+      # What it is for.
+      SUMMARY = "show a saved report, a raw dump, or the report of a running process"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro report [options] FILE…
@@ -70,7 +74,7 @@ module Memintro
       # @param file [String]
       # @return [Integer]
       def page(file)
-        require_relative "../api/whole"
+        require_relative "../../api/whole"
         write_page(read(file))
       end
 
@@ -106,7 +110,7 @@ module Memintro
 
       # If one cannot be shown, the others still are.
       def show(files)
-        require_relative "../api/whole"
+        require_relative "../../api/whole"
         failures = files.each_with_index.count do |file, index|
           report = read(file)
           @out.puts if index.positive? && choices[:format] == :text

@@ -1,17 +1,20 @@
 # frozen_string_literal: true
 
-require_relative "command"
-require_relative "targets"
-require_relative "../support/style"
-require_relative "../support/table"
-require_relative "../support/units"
+require_relative "../command"
+require_relative "../targets"
+require_relative "../../support/style"
+require_relative "../../support/table"
+require_relative "../../support/units"
 
 module Memintro
   module CLI
     # `memintro ps`.
     class Ps < Command
       include Targets
-
+      # What users type.
+      NAME = "ps"
+      # What it is for.
+      SUMMARY = "list the running processes that listen"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro ps [options]

@@ -1,11 +1,15 @@
 # frozen_string_literal: true
 
-require_relative "copy_inspection"
+require_relative "../copy_inspection"
 
 module Memintro
   module CLI
     # `memintro leaks`: blocks of malloc that nothing points to.
     class LeaksOf < CopyInspection
+      # What users type.
+      NAME = "leaks"
+      # What it is for.
+      SUMMARY = "find blocks of malloc that nothing points to, by line and size"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro leaks [options] PID|NAME…
@@ -53,9 +57,9 @@ module Memintro
         raise UsageError, "give either --core FILE or a program to run" if @command
         raise UsageError, "--track needs a PID: a core file is of a process that has ended" if @track
 
-        require_relative "../api/whole"
-        require_relative "../report/leaks_report"
-        require_relative "../malloc/leaks/core_file"
+        require_relative "../../api/whole"
+        require_relative "../../report/leaks_report"
+        require_relative "../../malloc/leaks/core_file"
         show_core
         0
       end

@@ -1,13 +1,15 @@
 # frozen_string_literal: true
 
-require_relative "tool_command"
+require_relative "../tool_command"
 
 module Memintro
   module CLI
     # `memintro heap`; crates/heap/src/options.rs has its command line.
     class HeapFile < ToolCommand
-      # What the tool calls it.
+      # What users type.
       NAME = "heap"
+      # What it is for.
+      SUMMARY = "read a heap dump: classes, what keeps objects alive, leaks, a page"
     end
   end
 end

@@ -1,12 +1,16 @@
 # frozen_string_literal: true
 
-require_relative "remote"
-require_relative "../support/units"
+require_relative "../remote"
+require_relative "../../support/units"
 
 module Memintro
   module CLI
     # `memintro gc PID`. The class is not named GC, because that is Ruby's.
     class Collect < Remote
+      # What users type.
+      NAME = "gc"
+      # What it is for.
+      SUMMARY = "run a garbage collection in a running process"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro gc [options] PID|NAME…

@@ -1,12 +1,16 @@
 # frozen_string_literal: true
 
-require_relative "remote"
-require_relative "../support/units"
+require_relative "../remote"
+require_relative "../../support/units"
 
 module Memintro
   module CLI
     # `memintro stop PID`.
     class Stop < Remote
+      # What users type.
+      NAME = "stop"
+      # What it is for.
+      SUMMARY = "stop tracking in a running process"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro stop [options] PID|NAME…

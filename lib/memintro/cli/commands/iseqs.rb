@@ -1,11 +1,15 @@
 # frozen_string_literal: true
 
-require_relative "inspection"
+require_relative "../inspection"
 
 module Memintro
   module CLI
     # `memintro iseqs`: shows the compiled code in memory by file or line.
     class Iseqs < Inspection
+      # What users type.
+      NAME = "iseqs"
+      # What it is for.
+      SUMMARY = "show Ruby's compiled code in memory, by file or by line"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro iseqs [options] FILE
@@ -41,7 +45,7 @@ module Memintro
         found = snapshot.iseqs
         raise SnapshotError, "#{name} has no instruction sequences: it was taken without part :iseqs" unless found
 
-        require_relative "../report/heap_table"
+        require_relative "../../report/heap_table"
         by = (@by || "path").to_sym
         HeapTable.iseqs(found[by == :path ? :paths : :locations], by: by, pid: pid)
       end

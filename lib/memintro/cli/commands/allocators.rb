@@ -2,15 +2,19 @@
 
 require "json"
 require "tmpdir"
-require_relative "command"
-require_relative "launch"
-require_relative "../support/allocators"
-require_relative "../support/units"
+require_relative "../command"
+require_relative "../launch"
+require_relative "../../support/allocators"
+require_relative "../../support/units"
 
 module Memintro
   module CLI
     # `memintro allocators -- CMD`: compares allocators by the memory and time that a command takes with each.
     class Allocators < Command
+      # What users type.
+      NAME = "allocators"
+      # What it is for.
+      SUMMARY = "run a command once per allocator, and compare time, CPU and RSS"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro allocators [options] -- CMD [ARGUMENTS]

@@ -1,13 +1,17 @@
 # frozen_string_literal: true
 
-require_relative "remote"
-require_relative "../support/setting_values"
-require_relative "../support/units"
+require_relative "../remote"
+require_relative "../../support/setting_values"
+require_relative "../../support/units"
 
 module Memintro
   module CLI
     # `memintro start PID`.
     class Start < Remote
+      # What users type.
+      NAME = "start"
+      # What it is for.
+      SUMMARY = "start tracking in a running process"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro start [options] PID|NAME…

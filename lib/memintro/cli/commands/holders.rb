@@ -1,16 +1,19 @@
 # frozen_string_literal: true
 
-require_relative "heap_progress"
-require_relative "remote"
-require_relative "../support/names"
-require_relative "../support/settings"
+require_relative "../heap_progress"
+require_relative "../remote"
+require_relative "../../support/names"
+require_relative "../../support/settings"
 
 module Memintro
   module CLI
     # `memintro holders PID --class NAME`.
     class HoldersOf < Remote
       include HeapProgress
-
+      # What users type.
+      NAME = "holders"
+      # What it is for.
+      SUMMARY = "show what keeps objects alive in a running process"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro holders [options] PID|NAME…

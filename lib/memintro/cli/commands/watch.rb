@@ -1,14 +1,17 @@
 # frozen_string_literal: true
 
-require_relative "remote"
-require_relative "tool"
+require_relative "../remote"
+require_relative "../tool"
 
 module Memintro
   module CLI
     # `memintro watch`: finds the process and checks that it answers, then becomes `memintro-tool`, which shows it.
     class Watch < Command
       include Targets
-
+      # What users type.
+      NAME = "watch"
+      # What it is for.
+      SUMMARY = "show a running process in the terminal, live"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro watch [options] PID|NAME
@@ -78,7 +81,8 @@ module Memintro
 
         require "rbconfig"
         chosen = Array(users).flat_map { |user| ["--user", user.to_s] }
-        [RbConfig.ruby, File.expand_path("../../../exe/memintro", __dir__), "watch", PRINT_TARGET, *chosen, "--", word]
+        command = File.expand_path("../../../../exe/memintro", __dir__)
+        [RbConfig.ruby, command, NAME, PRINT_TARGET, *chosen, "--", word]
       end
     end
   end

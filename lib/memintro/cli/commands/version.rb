@@ -1,11 +1,15 @@
 # frozen_string_literal: true
 
-require_relative "command"
+require_relative "../command"
 
 module Memintro
   module CLI
     # `memintro version`.
     class Version < Command
+      # What users type.
+      NAME = "version"
+      # What it is for.
+      SUMMARY = "print the version of memintro"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro version

@@ -1,13 +1,15 @@
 # frozen_string_literal: true
 
-require_relative "tool_command"
+require_relative "../tool_command"
 
 module Memintro
   module CLI
     # `memintro requests`; crates/tool/src/requests/mod.rs has its command line.
     class Requests < ToolCommand
-      # What the tool calls it.
+      # What users type.
       NAME = "requests"
+      # What it is for.
+      SUMMARY = "rank requests by the memory they allocate, from the MEMORY lines of a log"
     end
   end
 end

@@ -1,12 +1,16 @@
 # frozen_string_literal: true
 
-require_relative "remote"
+require_relative "../remote"
 
 module Memintro
   module CLI
     # `memintro doctor`: checks both ways to track on this machine, in processes of its own; or asks a running process
     # what it reports about itself.
     class Doctor < Remote
+      # What users type.
+      NAME = "doctor"
+      # What it is for.
+      SUMMARY = "check what works on this machine"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro doctor
@@ -41,7 +45,7 @@ module Memintro
       end
 
       def here
-        require_relative "../api/whole"
+        require_relative "../../api/whole"
         live = attempt { track_here }
         findings = @findings || Memintro.doctor
         preloaded = attempt { preload }
@@ -73,7 +77,7 @@ module Memintro
 
       def preload
         require "rbconfig"
-        require_relative "launch"
+        require_relative "../launch"
         raise Failure, Brake.cause if Brake.on?
 
         launch = Launch.new(report: File::NULL).check

@@ -1,12 +1,16 @@
 # frozen_string_literal: true
 
-require_relative "remote"
-require_relative "../support/units"
+require_relative "../remote"
+require_relative "../../support/units"
 
 module Memintro
   module CLI
     # `memintro clear PID`.
     class Clear < Remote
+      # What users type.
+      NAME = "clear"
+      # What it is for.
+      SUMMARY = "clear the figures of a running process"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro clear [options] PID|NAME…

@@ -1,14 +1,18 @@
 # frozen_string_literal: true
 
-require_relative "command"
-require_relative "launch"
-require_relative "../support/files"
+require_relative "../command"
+require_relative "../launch"
+require_relative "../../support/files"
 
 module Memintro
   module CLI
     # `memintro run`: becomes the command, which is tracked from its first allocation. No parent process remains, so the
     # command keeps its signals, streams and exit status.
     class Run < Command
+      # What users type.
+      NAME = "run"
+      # What it is for.
+      SUMMARY = "run a command with tracking on, and report when it ends"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro run [options] -- CMD [ARGUMENTS]

@@ -1,12 +1,16 @@
 # frozen_string_literal: true
 
-require_relative "remote"
-require_relative "../support/units"
+require_relative "../remote"
+require_relative "../../support/units"
 
 module Memintro
   module CLI
     # `memintro mark PID`.
     class Mark < Remote
+      # What users type.
+      NAME = "mark"
+      # What it is for.
+      SUMMARY = "set the mark from which growth is counted"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro mark [options] PID|NAME…

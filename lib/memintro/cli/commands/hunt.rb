@@ -1,13 +1,17 @@
 # frozen_string_literal: true
 
-require_relative "remote"
-require_relative "../support/names"
-require_relative "../support/units"
+require_relative "../remote"
+require_relative "../../support/names"
+require_relative "../../support/units"
 
 module Memintro
   module CLI
     # `memintro hunt PID`.
     class HuntIn < Remote
+      # What users type.
+      NAME = "hunt"
+      # What it is for.
+      SUMMARY = "let a running process find what grows, and show its findings"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro hunt [options] PID|NAME…

@@ -1,12 +1,16 @@
 # frozen_string_literal: true
 
-require_relative "command"
-require_relative "launch"
+require_relative "../command"
+require_relative "../launch"
 
 module Memintro
   module CLI
     # `memintro env`: prints what {Run} would set, on one line, for the shell, a Dockerfile or a systemd unit.
     class Env < Command
+      # What users type.
+      NAME = "env"
+      # What it is for.
+      SUMMARY = "print the environment variables that `run` sets"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro env [options of memintro run] [--for docker|systemd]

@@ -1,11 +1,15 @@
 # frozen_string_literal: true
 
-require_relative "copy_inspection"
+require_relative "../copy_inspection"
 
 module Memintro
   module CLI
     # `memintro account`: where the resident memory of a process is.
     class AccountOf < CopyInspection
+      # What users type.
+      NAME = "account"
+      # What it is for.
+      SUMMARY = "show where the resident memory is: Ruby, malloc, fragmentation, stacks, files"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro account [options] PID|NAME…

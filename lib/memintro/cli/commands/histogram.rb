@@ -1,11 +1,15 @@
 # frozen_string_literal: true
 
-require_relative "inspection"
+require_relative "../inspection"
 
 module Memintro
   module CLI
     # `memintro histogram`: shows how many objects of each class there are, and how many bytes they use.
     class Histogram < Inspection
+      # What users type.
+      NAME = "histogram"
+      # What it is for.
+      SUMMARY = "show all objects by class"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro histogram [options] FILE
@@ -27,7 +31,7 @@ module Memintro
         found = snapshot.classes
         raise SnapshotError, "#{name} has no classes: it was taken without part :classes" unless found
 
-        require_relative "../report/heap_table"
+        require_relative "../../report/heap_table"
         HeapTable.classes(found, pid: pid)
       end
     end

@@ -1,11 +1,15 @@
 # frozen_string_literal: true
 
-require_relative "figures"
+require_relative "../figures"
 
 module Memintro
   module CLI
     # `memintro top PID`.
     class Top < Figures
+      # What users type.
+      NAME = "top"
+      # What it is for.
+      SUMMARY = "show the top call sites of a running process"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro top [options] PID|NAME…

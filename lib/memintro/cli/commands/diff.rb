@@ -1,12 +1,16 @@
 # frozen_string_literal: true
 
-require_relative "inspection"
+require_relative "../inspection"
 
 module Memintro
   module CLI
     # `memintro diff`: shows what grew between snapshots, in a running process, or from a program's first line to its
     # end.
     class Diff < Inspection
+      # What users type.
+      NAME = "diff"
+      # What it is for.
+      SUMMARY = "show what grew between snapshots, in a running process, or during a command"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro diff [options] EARLIER LATER

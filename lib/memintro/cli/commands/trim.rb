@@ -1,13 +1,17 @@
 # frozen_string_literal: true
 
-require_relative "remote"
-require_relative "../support/allocators"
-require_relative "../support/units"
+require_relative "../remote"
+require_relative "../../support/allocators"
+require_relative "../../support/units"
 
 module Memintro
   module CLI
     # `memintro trim PID`.
     class Trim < Remote
+      # What users type.
+      NAME = "trim"
+      # What it is for.
+      SUMMARY = "make a running process return free memory to the kernel"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro trim [options] PID|NAME…

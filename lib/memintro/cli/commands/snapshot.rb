@@ -1,11 +1,15 @@
 # frozen_string_literal: true
 
-require_relative "inspection"
+require_relative "../inspection"
 
 module Memintro
   module CLI
     # `memintro snapshot`: saves what is in a process, to be compared.
     class Snapshot < Inspection
+      # What users type.
+      NAME = "snapshot"
+      # What it is for.
+      SUMMARY = "save what is in a process: memory, GC, objects by class, compiled code"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro snapshot [options] -- CMD [ARGUMENTS]

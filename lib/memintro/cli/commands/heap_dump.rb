@@ -1,15 +1,18 @@
 # frozen_string_literal: true
 
-require_relative "heap_progress"
-require_relative "remote"
-require_relative "../support/units"
+require_relative "../heap_progress"
+require_relative "../remote"
+require_relative "../../support/units"
 
 module Memintro
   module CLI
     # `memintro heap-dump PID -o FILE`. The process writes the file; its answer says only what was written.
     class HeapDumpOf < Remote
       include HeapProgress
-
+      # What users type.
+      NAME = "heap-dump"
+      # What it is for.
+      SUMMARY = "write all objects of a running process into a file, for heapy and the like"
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro heap-dump [options] PID|NAME… -o FILE

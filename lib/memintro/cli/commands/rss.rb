@@ -1,16 +1,21 @@
 # frozen_string_literal: true
 
-require_relative "../error"
-require_relative "command"
-require_relative "../support/names"
-require_relative "../support/json_text"
+require_relative "../../error"
+require_relative "../command"
+require_relative "../../support/names"
+require_relative "../../support/json_text"
 
 module Memintro
   module CLI
     # `memintro rss`: memory of processes as the kernel counts it. Nothing is loaded into a process.
     class Rss < Command
-      autoload :Run, File.join(__dir__, "rss_run.rb")
-      autoload :Reading, File.join(__dir__, "rss_reading.rb")
+      # What users type.
+      NAME = "rss"
+      # What it is for.
+      SUMMARY = "show the RSS, PSS and USS of processes, or the peak of a command"
+
+      autoload :Run, File.expand_path("../rss_run.rb", __dir__)
+      autoload :Reading, File.expand_path("../rss_reading.rb", __dir__)
 
       # What its help begins with.
       BANNER = <<~TEXT
@@ -42,7 +47,7 @@ module Memintro
         raise missing if arguments.empty? && !@command
         raise UsageError, "give a program to run: memintro rss -- CMD" if arguments.empty?
 
-        require_relative "../api/whole"
+        require_relative "../../api/whole"
         @command ? Run.new(self, watch: @watch).call(arguments) : show_each(arguments)
       rescue Memintro::Error => e
         raise Failure, e.message
@@ -74,7 +79,7 @@ module Memintro
       private
 
       def missing
-        require_relative "candidates"
+        require_relative "../candidates"
         Candidates.missing("give a PID, a saved snapshot, or -- CMD (memintro rss --help):")
       end
 
