@@ -8,6 +8,7 @@ require_relative "../malloc/tracking"
 require_relative "../snapshot/parts"
 require_relative "../support/files"
 require_relative "../support/process_facts"
+require_relative "schema"
 
 module Memintro
   module Control
@@ -20,10 +21,15 @@ module Memintro
     # those of the public API.
     class Commands
       # Every command.
-      NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals account leaks trim heap_dump
-                 holders hunt].freeze
+      NAMES = Schema::COMMANDS.keys.freeze
       # Those whose answer is small.
-      BRIEF = %w[info start stop mark clear gc trim].freeze
+      BRIEF = NAMES.select { |name| Schema::COMMANDS[name].brief? }.freeze
+
+      # @param name [String] one of {NAMES}
+      # @return [Array<Symbol>] what it takes
+      def self.arguments(name)
+        name == "start" ? SettingValues::START : instance_method(name).parameters.map(&:last)
+      end
 
       # @param server [Server]
       # @param answer [Answer]
@@ -52,7 +58,7 @@ module Memintro
       private
 
       def check_keywords(name, arguments)
-        known = (name == "start" ? SettingValues::START : method(name).parameters.map(&:last)) + [:colour]
+        known = Commands.arguments(name) + [:colour]
         unknown = arguments.keys - known
         return if unknown.empty?
 

@@ -41,16 +41,12 @@ module Memintro
       LONGEST_TEXT = 4_096
       # Most characters of a path, which the tracker cuts at 16 KiB, and which is then escaped.
       LONGEST_PATH = 131_072
+      # Most bytes of a brief answer.
+      BRIEF_BYTES = 65_536
       # Most bytes of a JSON document, and of its values, each of which becomes some 100 bytes.
       MOST_BYTES = 256 << 20
       # See {MOST_BYTES}.
       MOST_VALUES = 12_000_000
-      # Bytes of an answer, by command. Else {MOST_BYTES}.
-      ANSWER_BYTES = { "info" => 65_536, "start" => 65_536, "stop" => 65_536, "mark" => 65_536, "clear" => 65_536,
-                       "gc" => 65_536, "doctor" => 4 << 20, "vitals" => 4 << 20, "account" => 4 << 20,
-                       "leaks" => 16 << 20,
-                       "trim" => 65_536, "heap_dump" => 4 << 20, "holders" => 64 << 20, "hunt" => 4 << 20 }.freeze
-
       PID = whole(1..Liveness::MOST_PID)
       PARENT = whole(0..Liveness::MOST_PID)
       COUNT = whole(0..(2**64) - 1)
@@ -177,55 +173,117 @@ module Memintro
                        :VARIANCE, :SITE, :PROCESS, :SITES, :FRAME, :STACK_CELL, :STACK, :STACKS, :RENDERING, :SLOT,
                        :REMARKS, :SLOTS
 
-      # Answers that are one JSON object, by command. A snapshot has a shape of its own, which files have, too.
-      ANSWERS = {
-        "info" => { "pid" => PID, "ppid?" => PARENT, "name?" => NAME, "program?" => NAME, "ruby?" => WORD,
-                    "memintro" => WORD, "tracking" => FLAG, "mode" => WORD, "preloaded?" => FLAG,
-                    "rss_bytes?" => COUNT, "since?" => WORD, "commands?" => [WORD, 100].freeze },
-        "start" => { "state" => one_of("started", "restarted", "switched", "unchanged"), "mode" => WORD,
-                     "tracking" => FLAG, "changes?" => [WORD, 10].freeze },
-        "stop" => { "state" => one_of("stopped", "unchanged"), "totals" => TOTALS },
-        "mark" => { "tracking" => FLAG, "totals" => TOTALS },
-        "clear" => { "tracking" => FLAG, "totals" => TOTALS },
-        "gc" => { "took_ms" => NUMBER, "live_objects_before" => COUNT, "live_objects" => COUNT,
-                  "rss_bytes_before?" => COUNT, "rss_bytes?" => COUNT },
-        "account" => { "memintro_account" => COUNT, "pid" => PID, "rss" => COUNT, "allocator" => WORD,
-                       "pause_ms" => NUMBER, "verdict" => REMARKS, "notes" => REMARKS,
-                       "rows" => [ACCOUNT_ROW, 100].freeze },
-        "leaks" => { "memintro_leaks" => COUNT, "pid" => PID, **LEAK_FIGURES.to_h { |name| [name, COUNT] },
-                     "free_bytes?" => COUNT, "allocator" => WORD, "basis" => WORD, "mode" => WORD,
-                     "search_ms" => NUMBER, "pause_ms" => NUMBER, "verdict" => REMARKS, "notes" => REMARKS,
-                     "garbage_collected?" => FLAG, "owners?" => [LEAK_OWNER, 100].freeze,
-                     "groups" => [LEAK_GROUP, 10_000].freeze },
-        "hunt" => HUNT,
-        "trim" => { "rss_before" => COUNT, "rss" => COUNT, "given_back_bytes" => SIGNED },
-        "heap_dump" => { "pid" => PID, "path" => PATH, "objects" => COUNT, "bytes" => COUNT,
-                         "uncompressed_bytes" => COUNT, "compression" => WORD, "redacted" => FLAG, "pause_ms" => NUMBER,
-                         "unread_types" => COUNT, "took_s" => NUMBER },
-        "holders" => { "pid" => PID, "sentence" => PATH, "objects" => COUNT, "bytes" => COUNT, "unreachable" => COUNT,
-                       "unreachable_bytes?" => COUNT, "by?" => WORD, "groups" => [HELD_PATH, 1_000].freeze,
-                       "more_groups" => COUNT, "other_ways?" => [HELD_PATH, 10].freeze, "more_other_ways?" => COUNT,
-                       "notes" => REMARKS,
-                       "pause_ms?" => NUMBER, "text?" => text(32 << 20) },
-        "vitals" => { "pid" => PID, "name?" => NAME, "program?" => NAME, "time" => NUMBER, "rss_bytes?" => COUNT,
-                      "fragmentation_bytes?" => COUNT, "live_objects" => COUNT,
-                      "gc" => { "count" => COUNT, "minor" => COUNT, "major" => COUNT, "time_ms" => NUMBER },
-                      "tracking" => FLAG, "mode" => WORD, "totals" => TOTALS, "sites" => [VITAL_SITE, 1_000].freeze },
-        "doctor" => { "memintro" => WORD, "ruby?" => WORD, "platform?" => WORD, "origin?" => WORD, "mode?" => WORD,
-                      "hook?" => PATH, "allocator?" => PATH, "modules?" => COUNT, "slots?" => SLOTS,
-                      "left_alone?" => [SLOT, 100_000].freeze, "problems" => REMARKS, "notes?" => REMARKS,
-                      "escapes?" => REMARKS },
-        "report" => { "version" => COUNT, "process" => PROCESS, "totals" => TOTALS, "call_sites" => SITES,
-                      "rendering?" => RENDERING, **STACKS },
+      # A command: what it answers, in words; the most bytes of that; whether it is small, and does not count among the
+      # answers that are made at a time; and its fields, where the answer is one JSON object.
+      Command = Struct.new(:about, :bytes, :fields) do
+        # @return [Boolean]
+        def brief? = bytes == BRIEF_BYTES
+      end
+
+      # All commands. {Commands} has a method for each; `rake protocol` writes the tables in docs/protocol.md.
+      COMMANDS = {
+        "info" => Command.new(
+          "pid, ppid, name, program, versions, tracking, mode, RSS, known commands", BRIEF_BYTES,
+          { "pid" => PID, "ppid?" => PARENT, "name?" => NAME, "program?" => NAME, "ruby?" => WORD,
+            "memintro" => WORD, "tracking" => FLAG, "mode" => WORD, "preloaded?" => FLAG,
+            "rss_bytes?" => COUNT, "since?" => WORD, "commands?" => [WORD, 100].freeze }
+        ),
+        "start" => Command.new(
+          "`state`: started, restarted, switched or unchanged; mode", BRIEF_BYTES,
+          { "state" => one_of("started", "restarted", "switched", "unchanged"), "mode" => WORD,
+            "tracking" => FLAG, "changes?" => [WORD, 10].freeze }
+        ),
+        "stop" => Command.new(
+          "`state`: stopped or unchanged; totals", BRIEF_BYTES,
+          { "state" => one_of("stopped", "unchanged"), "totals" => TOTALS }
+        ),
+        "mark" => Command.new(
+          "totals", BRIEF_BYTES,
+          { "tracking" => FLAG, "totals" => TOTALS }
+        ),
+        "clear" => Command.new(
+          "totals", BRIEF_BYTES,
+          { "tracking" => FLAG, "totals" => TOTALS }
+        ),
         # With `older_than_gcs`; otherwise the answer is a report.
-        "top" => { "version?" => COUNT, "process" => PROCESS, "totals?" => TOTALS, "call_sites" => SITES,
-                   "rendering?" => RENDERING, **STACKS }
-      }.freeze
+        "top" => Command.new(
+          "call sites, text or JSON", MOST_BYTES,
+          { "version?" => COUNT, "process" => PROCESS, "totals?" => TOTALS, "call_sites" => SITES,
+            "rendering?" => RENDERING, **STACKS }
+        ),
+        "report" => Command.new(
+          "a report, text or JSON", MOST_BYTES,
+          { "version" => COUNT, "process" => PROCESS, "totals" => TOTALS, "call_sites" => SITES,
+            "rendering?" => RENDERING, **STACKS }
+        ),
+        # It has a shape of its own, which files have, too.
+        "snapshot" => Command.new(
+          "what `Memintro.snapshot` saves", MOST_BYTES,
+          nil
+        ),
+        "doctor" => Command.new(
+          "`Memintro.doctor`", 4 << 20,
+          { "memintro" => WORD, "ruby?" => WORD, "platform?" => WORD, "origin?" => WORD, "mode?" => WORD,
+            "hook?" => PATH, "allocator?" => PATH, "modules?" => COUNT, "slots?" => SLOTS,
+            "left_alone?" => [SLOT, 100_000].freeze, "problems" => REMARKS, "notes?" => REMARKS,
+            "escapes?" => REMARKS }
+        ),
+        "gc" => Command.new(
+          "time, live objects and RSS before and after `GC.start`", BRIEF_BYTES,
+          { "took_ms" => NUMBER, "live_objects_before" => COUNT, "live_objects" => COUNT,
+            "rss_bytes_before?" => COUNT, "rss_bytes?" => COUNT }
+        ),
+        "vitals" => Command.new(
+          "RSS, live objects, GC, totals and the first call sites", 4 << 20,
+          { "pid" => PID, "name?" => NAME, "program?" => NAME, "time" => NUMBER, "rss_bytes?" => COUNT,
+            "fragmentation_bytes?" => COUNT, "live_objects" => COUNT,
+            "gc" => { "count" => COUNT, "minor" => COUNT, "major" => COUNT, "time_ms" => NUMBER },
+            "tracking" => FLAG, "mode" => WORD, "totals" => TOTALS, "sites" => [VITAL_SITE, 1_000].freeze }
+        ),
+        "account" => Command.new(
+          "[where the resident memory is](account.md)", 4 << 20,
+          { "memintro_account" => COUNT, "pid" => PID, "rss" => COUNT, "allocator" => WORD,
+            "pause_ms" => NUMBER, "verdict" => REMARKS, "notes" => REMARKS,
+            "rows" => [ACCOUNT_ROW, 100].freeze }
+        ),
+        "leaks" => Command.new(
+          "[blocks that nothing points to](leaks.md), and owners of others", 16 << 20,
+          { "memintro_leaks" => COUNT, "pid" => PID, **LEAK_FIGURES.to_h { |name| [name, COUNT] },
+            "free_bytes?" => COUNT, "allocator" => WORD, "basis" => WORD, "mode" => WORD,
+            "search_ms" => NUMBER, "pause_ms" => NUMBER, "verdict" => REMARKS, "notes" => REMARKS,
+            "garbage_collected?" => FLAG, "owners?" => [LEAK_OWNER, 100].freeze,
+            "groups" => [LEAK_GROUP, 10_000].freeze }
+        ),
+        "trim" => Command.new(
+          "RSS before and after giving free memory back", BRIEF_BYTES,
+          { "rss_before" => COUNT, "rss" => COUNT, "given_back_bytes" => SIGNED }
+        ),
+        "heap_dump" => Command.new(
+          "writes a [dump](heap_dump.md); with `progress`, lines with `objects` before", 4 << 20,
+          { "pid" => PID, "path" => PATH, "objects" => COUNT, "bytes" => COUNT,
+            "uncompressed_bytes" => COUNT, "compression" => WORD, "redacted" => FLAG, "pause_ms" => NUMBER,
+            "unread_types" => COUNT, "took_s" => NUMBER }
+        ),
+        "holders" => Command.new(
+          "[what holds](holders.md) objects of a class, line or age", 64 << 20,
+          { "pid" => PID, "sentence" => PATH, "objects" => COUNT, "bytes" => COUNT, "unreachable" => COUNT,
+            "unreachable_bytes?" => COUNT, "by?" => WORD, "groups" => [HELD_PATH, 1_000].freeze,
+            "more_groups" => COUNT, "other_ways?" => [HELD_PATH, 10].freeze, "more_other_ways?" => COUNT,
+            "notes" => REMARKS,
+            "pause_ms?" => NUMBER, "text?" => text(32 << 20) }
+        ),
+        "hunt" => Command.new(
+          "the [hunt](hunt.md) and its findings; `hunted`: whether it hunted before", 4 << 20,
+          HUNT
+        )
+      }.each_value(&:freeze).freeze
+      # Fields of answers that are one JSON object, by command.
+      ANSWERS = COMMANDS.transform_values(&:fields).compact.freeze
 
       # @param command [String]
       # @return [Integer] most bytes of its answer
       def self.most_bytes(command)
-        ANSWER_BYTES.fetch(command, MOST_BYTES)
+        COMMANDS[command]&.bytes || MOST_BYTES
       end
 
       # @param value [Object] what a JSON parser read
