@@ -11,7 +11,7 @@ class SettingFiles
   BEGINS = "settings: made by `rake settings`"
   ENDS = "/settings"
   # Comments, by the ending of a file.
-  COMMENTS = { ".md" => ["<!-- %s -->", "<!-- %s -->"], ".rbs" => ["    # %s", "    # %s"] }.freeze
+  COMMENTS = { ".md" => "<!-- %s -->", ".rbs" => "    # %s", ".rb" => "    # %s" }.freeze
 
   # YARD's words for types of sig/.
   TYPES = { "bool" => "Boolean", "format" => "Symbol", "mode" => "Symbol", "figure" => "Symbol",
@@ -25,7 +25,8 @@ class SettingFiles
 
   # @return [Hash{String => String}] texts by path
   def texts
-    { "lib/memintro/support/setting_values.rb" => values, "crates/abi/src/settings.rs" => formatted(rust),
+    { "lib/memintro/support/defaults.rb" => part("lib/memintro/support/defaults.rb", values),
+      "crates/abi/src/settings.rs" => formatted(rust),
       "crates/abi/include/memintro_settings.h" => header, "lib/memintro/support/setting_documents.rb" => documents,
       "docs/settings.md" => part("docs/settings.md", table),
       "sig/memintro/configuration.rbs" => part("sig/memintro/configuration.rbs", signatures),
@@ -45,7 +46,7 @@ class SettingFiles
   def file(path) = File.join(ROOT, path)
 
   def part(path, text)
-    first, last = COMMENTS.fetch(File.extname(path)).zip([BEGINS, ENDS]).map { |form, word| "#{format(form, word)}\n" }
+    first, last = [BEGINS, ENDS].map { |words| "#{format(COMMENTS.fetch(File.extname(path)), words)}\n" }
     before, rest = File.read(file(path)).split(first, 2)
     "#{before}#{first}#{text}#{last}#{rest.split(last, 2).last}"
   end
@@ -79,27 +80,18 @@ class SettingFiles
   end
 
   def values
-    <<~RUBY
-      # frozen_string_literal: true
-
-      # #{MADE}
-      module Memintro
-        # What a start needs of the settings.
-        # @api private
-        module SettingValues
-          # Values that are not nil, of settings that are not set.
-          DEFAULTS = { #{pairs(@all.reject { |setting| setting.default.nil? }, &:default)} }.freeze
-          # Least and greatest numbers.
-          LEAST = { #{pairs(@all.select(&:least), &:least)} }.freeze
-          MOST = { #{pairs(@hook.select(&:allowed), &:allowed)} }.freeze
-          # What {Memintro.start} takes.
-          START = #{list(@all.select(&:start).map(&:name), '%i')}.freeze
-          # Numbers that the hook takes, in its order; 0 is the default.
-          HOOK = #{list(@hook.map(&:name), '%i')}.freeze
-          # Variables that {Settings} has to read and check.
-          CHECKED = #{list(@all.reject(&:plain).map(&:variable), '%w')}.freeze
-        end
-      end
+    <<-RUBY
+    # Values that are not nil, of settings that are not set.
+    VALUES = { #{pairs(@all.reject { |setting| setting.default.nil? }, &:default)} }.freeze
+    # Least and greatest numbers.
+    LEAST = { #{pairs(@all.select(&:least), &:least)} }.freeze
+    MOST = { #{pairs(@hook.select(&:allowed), &:allowed)} }.freeze
+    # What {Memintro.start} takes.
+    START = #{list(@all.select(&:start).map(&:name), '%i')}.freeze
+    # Numbers that the hook takes, in its order; 0 is the default.
+    HOOK = #{list(@hook.map(&:name), '%i')}.freeze
+    # Variables that {Settings} has to read and check.
+    CHECKED = #{list(@all.reject(&:plain).map(&:variable), '%w')}.freeze
     RUBY
   end
 

@@ -33,7 +33,7 @@ class FakeNative
 
   # Notes the settings that are not 0, by name.
   def start(mode, numbers)
-    @calls << [:start, mode, Memintro::SettingValues::HOOK.zip(numbers).to_h.reject { |_, number| number.zero? }]
+    @calls << [:start, mode, Memintro::Defaults::HOOK.zip(numbers).to_h.reject { |_, number| number.zero? }]
     @tracking = true
     @start_answer
   end

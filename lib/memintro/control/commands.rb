@@ -28,7 +28,7 @@ module Memintro
       # @param name [String] one of {NAMES}
       # @return [Array<Symbol>] what it takes
       def self.arguments(name)
-        name == "start" ? SettingValues::START : instance_method(name).parameters.map(&:last)
+        name == "start" ? Defaults::START : instance_method(name).parameters.map(&:last)
       end
 
       # @param server [Server]

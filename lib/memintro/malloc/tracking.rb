@@ -3,7 +3,6 @@
 require_relative "../runtime/main_ractor"
 require_relative "../support/brake"
 require_relative "../support/defaults"
-require_relative "../support/setting_values"
 
 module Memintro
   # Methods of {Memintro} that start and stop tracking, and that return its sums. {Memintro} is extended with them when
@@ -46,7 +45,7 @@ module Memintro
       mode = checked(:choice, :mode, mode, Defaults::MODES.keys) unless Defaults::MODES.key?(mode)
       settings[:sample_bytes] = mean_distance(mode, settings[:sample_bytes])
       seconds = checked(:seconds, :stop_after, settings[:stop_after], optional: true)
-      numbers = SettingValues::HOOK.map { |name| checked_number(name, settings[name]) }
+      numbers = Defaults::HOOK.map { |name| checked_number(name, settings[name]) }
       objects = checked_objects(settings[:objects])
       LazyMethods.load_all if objects
       # The program may leave the folders of memintro. In sampled mode it counts for more to be light.
@@ -186,14 +185,14 @@ module Memintro
 
     # All settings of a start: those that are given, and others as configured. That of a sampled start is read later.
     def in_full(given)
-      unknown = given.keys - SettingValues::START
+      unknown = given.keys - Defaults::START
       unless unknown.empty?
         words = unknown.map(&:inspect).join(", ")
         raise ArgumentError, "unknown keyword#{'s' if unknown.size > 1}: #{words}; start takes " \
-                             "#{SettingValues::START.join(', ')}"
+                             "#{Defaults::START.join(', ')}"
       end
 
-      SettingValues::START.to_h { |name| [name, given.fetch(name) { default(name) unless name == :sample_bytes }] }
+      Defaults::START.to_h { |name| [name, given.fetch(name) { default(name) unless name == :sample_bytes }] }
     end
 
     # Raises nothing while memintro is disabled, even where the configuration cannot be read.
@@ -215,7 +214,7 @@ module Memintro
     # @return [Object, nil] the value; nil where it is nil and may be
     def checked(kind, name, value, *allowed, **limits)
       return if value.nil? && limits[:optional]
-      return value if value.eql?(SettingValues::DEFAULTS[name])
+      return value if value.eql?(Defaults::VALUES[name])
 
       Loader.need(:Arguments)
       Arguments.public_send(kind, name, value, *allowed, **limits)
@@ -223,8 +222,8 @@ module Memintro
 
     # @return [Integer] 0 for the default
     def checked_number(name, value)
-      default = SettingValues::DEFAULTS[name]
-      checked(:count, name, value, least: SettingValues::LEAST.fetch(name, 1), most: SettingValues::MOST[name],
+      default = Defaults::VALUES[name]
+      checked(:count, name, value, least: Defaults::LEAST.fetch(name, 1), most: Defaults::MOST[name],
                                    optional: default.nil?) || 0
     end
 

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "setting_values"
-
 module Memintro
   # The values and limits of settings that a start needs. A program that sets nothing does not load {Settings} and
   # {Configuration} for them.
@@ -9,8 +7,22 @@ module Memintro
   module Defaults
     # Ways to track, and the numbers the hook has for them.
     MODES = { full: 1, sampled: 2 }.freeze
-    # The settings whose value is not nil if they are not set.
-    VALUES = SettingValues::DEFAULTS
+    # settings: made by `rake settings`
+    # Values that are not nil, of settings that are not set.
+    VALUES = { format: :text, native_children: false, mode: :full, objects: false, stack_depth: 1 }.freeze
+    # Least and greatest numbers.
+    LEAST = { max_tracker_bytes: 4_194_304 }.freeze
+    MOST = { sample_bytes: 1_073_741_824, stack_depth: 64, max_sites: 16_777_216 }.freeze
+    # What {Memintro.start} takes.
+    START = %i[mode sample_bytes objects stack_depth native_callers stop_after max_sites max_tracker_bytes].freeze
+    # Numbers that the hook takes, in its order; 0 is the default.
+    HOOK = %i[sample_bytes stack_depth max_sites max_tracker_bytes].freeze
+    # Variables that {Settings} has to read and check.
+    CHECKED = %w[MEMINTRO_FORMAT MEMINTRO_TOP MEMINTRO_BY MEMINTRO_EVERY MEMINTRO_COMPAT
+                 MEMINTRO_NATIVE_CHILDREN MEMINTRO_SAMPLE_BYTES MEMINTRO_NATIVE_CALLERS MEMINTRO_STOP_AFTER
+                 MEMINTRO_MAX_SITES MEMINTRO_MAX_TRACKER_BYTES].freeze
+    # /settings
+
     # Number of call sites in a table: as many as fit a screen.
     TOP = 20
     # The formats of a report. `top`: how many call sites it shows by default; nil: all. `stacks`: whether it shows
@@ -39,7 +51,7 @@ module Memintro
     # @param env [#[]] variables
     # @return [Hash{Symbol => Object}, nil] the settings that have a value; nil: {Configuration} must read them
     def self.plain(env)
-      return if SettingValues::CHECKED.any? { |name| given(env, name) }
+      return if CHECKED.any? { |name| given(env, name) }
 
       text = given(env, "MEMINTRO_MODE")
       mode = text ? MODES.keys.find { |one| one.name == text } : VALUES[:mode]
@@ -61,7 +73,7 @@ module Memintro
       return VALUES[:stack_depth] unless text
 
       number = text.to_i
-      number if number.to_s == text && number.between?(1, SettingValues::MOST[:stack_depth])
+      number if number.to_s == text && number.between?(1, MOST[:stack_depth])
     end
     private_class_method :depth
   end

@@ -155,7 +155,7 @@ module Memintro
     # In the order in which help lists them.
     ALL = [
       Setting.new(name: :report, kind: :text, plain: true, argument: "FILE", type: "String?",
-                  help: ["write the report at exit to FILE; %%p in it becomes the process id;",
+                  help: ["write the report at exit to FILE; %p in it becomes the process id;",
                          "default, and the meaning of -: standard error"],
                   about: "file of the report at exit; `%p` becomes the process id; `-` is standard error",
                   otherwise: "`-`"),
@@ -184,7 +184,7 @@ module Memintro
                   help: ['mwrap: make `require "mwrap"` work'],
                   about: '`mwrap`: a plain `require "mwrap"` works', otherwise: ""),
       Setting.new(name: :native_children, kind: :switch, default: false, type: "bool",
-                  help: ["also track processes that are not Ruby; needs %%p in --report"],
+                  help: ["also track processes that are not Ruby; needs %p in --report"],
                   about: "`1`: also track processes that are not Ruby; the report needs a `%p`", otherwise: "`0`"),
       Setting.new(name: :mode, kind: :choice, allowed: Defaults::MODES.keys.freeze, default: :full, start: true,
                   plain: true, argument: "MODE", type: "mode",
@@ -224,8 +224,8 @@ module Memintro
                   help: ["most memory that tracking itself may use; at least %<least>s"],
                   about: "most memory that tracking itself may use, at least %<least>s", otherwise: "no limit")
     ].each do |setting|
-      figures = { default: setting.hook, least: setting.least }
-      setting.help = setting.help.map { |line| format(line, **figures).freeze }.freeze
+      figures = { "%<default>s" => setting.hook.to_s, "%<least>s" => setting.least.to_s }
+      setting.help = setting.help.map { |line| line.gsub(/%<\w+>s/, figures).freeze }.freeze
     end.each(&:freeze).freeze
 
     # @return [Setting]

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../remote"
-require_relative "../../support/setting_values"
+require_relative "../../support/defaults"
 require_relative "../../support/units"
 
 module Memintro
@@ -23,7 +23,7 @@ module Memintro
         #{TARGET}
       TEXT
       # The settings it takes as flags.
-      SETTINGS = SettingValues::START
+      SETTINGS = Defaults::START
       # What it sends.
       COMMAND = "start"
 
