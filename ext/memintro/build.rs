@@ -1,7 +1,4 @@
 //! Passes the target Ruby's version and linker flags on to the compiler.
-#[path = "../../crates/hook/together.rs"]
-mod together;
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ruby = rb_sys_env::activate()?;
     // See src/built_for.rs.
@@ -10,7 +7,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ruby.get_rbconfig_value(key).ok_or_else(|| format!("rbconfig.rb of this Ruby has no {key}"))?;
         println!("cargo:rustc-env={name}={value}");
     }
-    together::put_together()?;
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux") {
         // See src/lookup/stand_ins.rs.
         for (name, stand_in) in [

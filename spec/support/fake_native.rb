@@ -85,6 +85,5 @@ class FakeNative
   def unseen = nil
   def tracks_objects = false
   def track_objects(wanted) = (@calls << [:track_objects, wanted]) && wanted
-  def give_pages_back = nil
   %i[rss peak_rss swap vsize pss uss].each { |name| define_method(name) { 50 * 2**20 } }
 end

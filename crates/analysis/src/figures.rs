@@ -71,7 +71,6 @@ pub struct Reader {
 type Compute = fn(&SiteRecord, Option<&Aged>) -> Value;
 type Estimating = fn(&Estimates) -> Option<&Estimate>;
 
-// Functions, not closures, which the linker cannot tell from others (together.ld).
 macro_rules! value {
     (Sum $name:ident) => {{
         fn value(record: &SiteRecord, _: Option<&Aged>) -> Value {

@@ -1,4 +1,6 @@
 //! Reads a loaded ELF module: which slots were relocated by symbol, and which functions it defines.
+//! `object::read::elf` (0.40) does not replace it inside malloc: its `VersionTable` allocates, its look-ups by hash need a
+//! `SymbolTable`, which it makes from section headers, and the loader maps none of these.
 //!
 //! The crate reads a module as the loader does: from a load address, program headers, and memory. The memory is
 //! behind a [`Memory`], which returns only ranges that it has checked. Start at [`Module::read`].

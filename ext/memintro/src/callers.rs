@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use crate::copy::own_memory::has_room;
 use crate::lookup::postponing::Postponed;
 use crate::vm::machine_stack;
-use crate::{hook_link, lookup, pages};
+use crate::{hook_link, lookup};
 
 /// What is known so far. Whoever finds it taken does without.
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
@@ -174,14 +174,12 @@ fn begin(ruby: &Ruby, api: &'static HookApi) {
     let found: Result<bool, Error> =
         ruby.eval("[0].map { Memintro.const_get(:Native).learn_interpreter }[0]");
     READABLE_UP_TO.store(0, Ordering::Relaxed);
-    pages::give_back_with((&raw const *api).cast());
     let code = KNOWN.lock().as_mut().and_then(|known| known.unwinder.ruby_code(&Running(api)));
     let (true, Some(code)) = (found.unwrap_or(false), code) else {
         *KNOWN.lock() = None;
         return;
     };
     machine_stack::learn();
-    pages::give_back_with((&raw const *api).cast());
     for (place, address) in INTERPRETER.iter().zip([code.start, code.end]) {
         place.store(address as usize, Ordering::Relaxed);
     }
@@ -208,8 +206,6 @@ unsafe extern "C" fn run(_: *mut c_void) {
                 known.drain(api);
             }
         });
-        // Ruby's unwind tables, and the code that reads them.
-        pages::give_back_with((&raw const *api).cast());
     }
 }
 
@@ -321,14 +317,11 @@ impl Callers {
             return Self::default();
         };
         let Some(known) = known.as_mut() else { return Self::default() };
-        let callers = untracked(api, || {
+        untracked(api, || {
             known.drain(api);
             known.keep_live(api);
             Self { sites: known.tally.figures() }
-        });
-        // Names need other code than unwinding.
-        pages::give_back_with((&raw const *api).cast());
-        callers
+        })
     }
 
     /// Those of a site, with the names of their frames.

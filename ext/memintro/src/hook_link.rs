@@ -66,7 +66,7 @@ pub(crate) fn load() -> Result<&'static HookApi, String> {
 }
 
 /// What would end this process or keep it waiting if the loader opened it: a part of a file, or a pipe. `Paths.damage` of the
-/// Ruby code has the same for the other parts. The loader says what else is wrong. By plain calls, whose code is resident.
+/// Ruby code has the same for the other parts. The loader says what else is wrong.
 fn damage(path: &CStr) -> Option<String> {
     let mut header = [0u8; 64];
     // SAFETY: a terminated path; zero is a valid stat; reads go to the array, and the descriptor is closed once.

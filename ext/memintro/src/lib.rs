@@ -24,7 +24,6 @@ mod native_stacks;
 mod object_events;
 mod object_words;
 mod objects;
-mod pages;
 mod process;
 mod reserve;
 mod ruby_api;
@@ -36,11 +35,10 @@ mod vm;
 
 use magnus::{Error, Ruby};
 
-/// Called by Ruby when it loads `memintro.so`. Defines classes, and then releases the pages that this needed.
+/// Called by Ruby when it loads `memintro.so`. Defines classes.
 #[magnus::init]
 fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby_api::init(ruby)?;
     moving_threads::follow();
-    pages::give_back_what_loading_took();
     Ok(())
 }

@@ -57,19 +57,9 @@ fn by_address(address: u64, place: Option<(&[u8], u64)>) -> Option<String> {
     Some(joined(&file, &symbol, "+", address.wrapping_sub(info.dli_saddr as u64)))
 }
 
-/// `file(symbol+0x1c)`. Written without `format!`, whose code a report needs only afterwards (together.ld).
+/// `file(symbol+0x1c)`.
 fn joined(file: &str, symbol: &str, sign: &str, offset: u64) -> String {
-    let mut text = String::with_capacity(file.len() + symbol.len() + 24);
-    for part in [file, "(", symbol, sign, "0x"] {
-        text.push_str(part);
-    }
-    let digits = (67_u32.saturating_sub(offset.leading_zeros()) / 4).max(1);
-    for digit in (0..digits).rev() {
-        let value = (offset >> (digit * 4)) as u8 & 0xF;
-        text.push(char::from(if value < 10 { b'0' + value } else { b'a' - 10 + value }));
-    }
-    text.push(')');
-    text
+    format!("{file}({symbol}{sign}0x{offset:x})")
 }
 
 /// Names data or code at an address; nothing if no module is there.

@@ -43,7 +43,6 @@ module Memintro
       repeat if setting(:every)
       ProcessReport.installed = self
       at_exit { untracked { write_last } }
-      Native.give_pages_back
       nil
     end
 

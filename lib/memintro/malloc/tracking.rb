@@ -268,8 +268,6 @@ module Memintro
       track_objects(objects)
       @epoch += 1 if begun == :ok
       stop_after(seconds) if seconds || begun != :unchanged
-      # The last call, for every other one brings pages of code back.
-      Native.give_pages_back unless begun == :unchanged
     ensure
       Native.untracked_leave
     end

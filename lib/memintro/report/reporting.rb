@@ -57,7 +57,6 @@ module Memintro
       format = Arguments.choice(:format, format, Report::FORMATS)
       # A page has the sites beyond `top` as one frame.
       report = Native::Report.take(ProcessFacts.now, by, format == :html ? nil : top, nil, true)
-      Native.give_pages_back
       Report.write(report, io, format: format, top: top, by: by, app_root: root)
     ensure
       report&.clear

@@ -14,8 +14,6 @@ module Memintro
     # @return [nil]
     def self.write(io, by, top, root, colour)
       text = Native.report_text(ProcessFacts.now, by, top, root, colour)
-      # The text takes memory of its own.
-      Native.give_pages_back
       io.write(text)
       nil
     end

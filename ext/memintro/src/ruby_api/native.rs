@@ -27,13 +27,11 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("open_short_cut", function!(vm::open_short_cut, 0))?;
     native.define_singleton_method("hook_path", function!(hook_path, 0))?;
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
-    native.define_singleton_method("give_pages_back", function!(give_pages_back, 0))?;
     native.define_singleton_method("tracking?", function!(is_tracking, 0))?;
     native.define_singleton_method("reads_words?", function!(vm::reads_words, 0))?;
     native.define_singleton_method("preloaded?", function!(is_preloaded, 0))?;
     native.define_singleton_method("mode", function!(mode, 0))?;
     native.define_singleton_method("sample_bytes", function!(sample_bytes, 0))?;
-    // Here, because each report asks it: see together.ld.
     native.define_singleton_method("tracks_objects", function!(objects::is_on, 0))?;
     ractor_safe(|| {
         native.define_singleton_method("untracked_enter", function!(untracked_enter, 0))?;
@@ -55,13 +53,9 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 pub(super) fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
     let api = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
     if !VM_IS_LENT.swap(true, Ordering::AcqRel) {
-        // Each part needs code of its own, once.
-        let give_back = || crate::pages::give_back_with((&raw const *api).cast());
-        give_back();
         if !vm::prepare() {
             return Ok(api);
         }
-        give_back();
         // Evaluated outside of any method, whatever method calls this.
         let _ = ruby.eval::<Value>("TOPLEVEL_BINDING.eval('Memintro::Native.open_short_cut')");
         let Some(source) = vm::source() else { return Ok(api) };
@@ -69,10 +63,9 @@ pub(super) fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
         unsafe { (api.set_vm)(&raw const source) };
         // The VM's memory is freed after this, but frees go on.
         vm::at_exit(take_vm_back);
-        give_back();
-        let checked = if vm::find_words() { without_gvl(vm::check_lock) } else { Ok(()) };
-        give_back();
-        checked?;
+        if vm::find_words() {
+            without_gvl(vm::check_lock)?;
+        }
     }
     vm::tell_evacuations();
     Ok(api)
@@ -98,21 +91,6 @@ fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
     // A preloaded program tracks already.
     callers::follow_mode(ruby, api);
     Ok(ruby.to_symbol(if (api.origin)() == Origin::PRELOADED { "preloaded" } else { "loaded" }))
-}
-
-/// See [`crate::pages`].
-pub(super) fn give_pages_back() {
-    if let Some(api) = hook_link::found() {
-        crate::pages::give_back_with((&raw const *api).cast());
-    }
-}
-
-/// See [`crate::pages::apart`].
-pub(super) fn with_pages_apart<R>(work: impl FnOnce() -> R) -> R {
-    match hook_link::found() {
-        Some(api) => crate::pages::apart((&raw const *api).cast(), work),
-        None => work(),
-    }
 }
 
 fn is_tracking() -> bool {

@@ -6,7 +6,7 @@ use memintro_analysis::report::Report;
 use memintro_analysis::text::Options;
 
 use super::report::{Facts, own, root};
-use super::{heaviest_stacks, native, sites, top_sites};
+use super::{heaviest_stacks, sites, top_sites};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("report_text", function!(report_text, 5))
@@ -28,7 +28,5 @@ fn report_text(
     let stacks = heaviest_stacks::of_first(ruby, &sites, figure)?;
     let options = Options { by: figure.figure.name, root: root(folder), colour, is_command: false };
     let report = Report { process, totals, sites, ..Report::default() };
-    // The code that has taken the figures is needed no more, and that of the text comes now.
-    let text = native::with_pages_apart(|| report.text(&options, &stacks));
-    Ok(ruby.str_new(&text))
+    Ok(ruby.str_new(&report.text(&options, &stacks)))
 }

@@ -59,7 +59,6 @@ pub(super) fn begin_tracking(ruby: &Ruby, api: &HookApi, options: &StartOptions)
         (api.stop)();
         return Err(error);
     }
-    crate::pages::give_back_with((&raw const *api).cast());
     if goes_on {
         if status == Status::SWITCHED {
             tracking_hold::mode_changes();
@@ -69,7 +68,6 @@ pub(super) fn begin_tracking(ruby: &Ruby, api: &HookApi, options: &StartOptions)
     request::figures_begin_anew();
     // The test allocation does not belong to the program.
     check(ruby, (api.clear)())?;
-    crate::pages::give_back_with((&raw const *api).cast());
     Ok(status)
 }
 
