@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 # A process has one memintro: under `memintro run` it is that one, not the copy that an application requires.
-Memintro::Rest.load if defined?(Memintro::Rest)
 return if defined?(Memintro::LOADED)
 
 require_relative "memintro/version"

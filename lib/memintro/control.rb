@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "socket"
-require_relative "api/whole"
+require_relative "../memintro"
 require_relative "control/socket_path"
 require_relative "control/server"
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "bigdecimal"
-require_relative "api/whole"
+require_relative "../memintro"
 
 # Returns what the gem get_process_mem returns, with its names and types, from a file that stays open: for code that was
 # written for that gem. If the gem is loaded already, it stays; after this file, `require "get_process_mem"` does

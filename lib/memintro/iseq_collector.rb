@@ -3,7 +3,7 @@
 # `ObjectSpace.memsize_of_all_iseq`, for programs that were written for the gem iseq_collector.
 
 require "objspace"
-require_relative "api/whole"
+require_relative "../memintro"
 
 # Ruby's own module, with one more method.
 module ObjectSpace

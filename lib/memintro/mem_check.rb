@@ -6,7 +6,7 @@
 #     require "memintro/mem_check"
 #     Memintro::MemCheck.configure { |config| config.binary_name = "mygem" }
 #     Memintro::MemCheck::TestTask.new(mem_check: :compile) { |t| t.libs << "test" }
-require_relative "api/whole"
+require_relative "../memintro"
 require_relative "mem_check/configuration"
 require_relative "mem_check/check"
 

@@ -7,7 +7,7 @@
 #     def test_does_not_leak
 #       assert_no_leaks { parse(document) }
 #     end
-require_relative "api/whole"
+require_relative "../memintro"
 require "minitest/spec"
 require_relative "integrations/minitest_assertions"
 

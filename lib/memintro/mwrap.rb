@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "api/whole"
+require_relative "../memintro"
 require_relative "compat/mwrap/dump_at_exit"
 require_relative "compat/mwrap/source_location"
 require_relative "malloc/call_sites"

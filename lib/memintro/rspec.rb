@@ -7,7 +7,7 @@
 #     it "does not leak" do
 #       expect { parse(document) }.not_to leak_memory
 #     end
-require_relative "api/whole"
+require_relative "../memintro"
 require_relative "integrations/rspec_matchers"
 
 RSpec::Matchers.send(:include, Memintro::RSpecMatchers) # rubocop:disable Lint/SendWithMixinArgument

@@ -1,4 +1,4 @@
 # frozen_string_literal: true
 
-require_relative "api/whole"
+require_relative "../memintro"
 require_relative "process/rss_sampler"

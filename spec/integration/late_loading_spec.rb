@@ -81,39 +81,6 @@ RSpec.describe "What memintro loads late" do
     expect(answers).to all(be_an(Integer))
   end
 
-  # What Ruby loads by itself gives up its lock some times for each file.
-  it "is read at once for questions to the heap, all of it and nothing else" do
-    found = run_ruby(nil, File::NULL, code: <<~RUBY, requires: %w[memintro json tmpdir], flags: ["-w"]).must_succeed
-      sources = Memintro::Native.sources(:heap, Memintro::Paths::CODE).map(&:first)
-      loaded = $LOADED_FEATURES.dup
-      holders = Memintro.holders("Module").objects
-      new = $LOADED_FEATURES - loaded
-      Dir.mktmpdir { |folder| Memintro.heap_dump(File.join(folder, "x")) }
-      Memintro.largest(1)
-      again = Memintro::Native.sources(:heap, Memintro::Paths::CODE)
-      required = sources.map { |path| require path }
-      puts JSON.generate([new - sources, sources - new, $LOADED_FEATURES - loaded - new, again, required.uniq, holders.positive?])
-    RUBY
-    expect(found.json).to eq([[], [], [], [], [false], true])
-    expect(found.stderr).to eq("")
-  end
-
-  it "is read at once for a start, and for its totals, all of it and nothing else" do
-    found = run_ruby(code: <<~RUBY, requires: %w[memintro json], flags: ["-w"]).must_succeed
-      sources = %i[start totals].map { |purpose| Memintro::Native.sources(purpose, Memintro::Paths::CODE).map(&:first) }
-      loaded = $LOADED_FEATURES.dup
-      Memintro.start(mode: :sampled)
-      started = $LOADED_FEATURES - loaded
-      Memintro.stop
-      Memintro.start
-      again = %i[start totals].map { |purpose| Memintro::Native.sources(purpose, Memintro::Paths::CODE) }
-      puts JSON.generate([started - sources[0], $LOADED_FEATURES - loaded - sources.sum([]), sources.sum([]) - $LOADED_FEATURES,
-                          again, sources.map(&:size)])
-    RUBY
-    expect(found.json).to eq([[], [], [], [[], []], [3, 7]])
-    expect(found.stderr).to eq("")
-  end
-
   it "is whole for questions to the heap although who read it was killed, or the process forked meanwhile" do
     answers = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
       #{SLOWLY}

@@ -19,7 +19,7 @@ module Memintro
       def run(words)
         return super if @command
 
-        require_relative "../api/whole"
+        require_relative "../../memintro"
         require_relative "../report/#{name}_report"
         raise Candidates.missing("give a PID, or -- CMD (memintro #{name} --help):", users) if words.empty?
 

@@ -18,7 +18,7 @@ module Memintro
 
       # @return [Integer]
       def figures(listeners, default_top:)
-        require_relative "../api/whole"
+        require_relative "../../memintro"
         return family(listeners, default_top) if @workers
 
         top = count(format_top(default_top))
@@ -105,7 +105,7 @@ module Memintro
 
       # @return [Array(Hash, Integer)] the text of each process's report with what it says, and the exit code
       def reports_of(listeners)
-        require_relative "../api/whole"
+        require_relative "../../memintro"
         reports = {}
         code = over_all(listeners, apart: false) do |listener|
           asked = { format: :json, top: nil, **(json? ? {} : wanted) }

@@ -66,7 +66,7 @@ module Memintro
         return start(operands) if @command
         raise UsageError, "--every needs a program to run: memintro #{name} --every 10 -- CMD" if @every
 
-        require_relative "../api/whole"
+        require_relative "../../memintro"
         return inspect_live(operands) if live?(operands)
 
         show(operands)

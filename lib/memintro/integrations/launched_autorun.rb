@@ -8,7 +8,7 @@ unless Memintro::Brake.on? || defined?(Memintro::LaunchedCommand)
   begin
     # A process has one memintro: that of the program, where the program has loaded it before.
     code = defined?(Memintro::Paths) ? Memintro::Paths::CODE : File.dirname(__dir__)
-    require_relative "#{code}/api/whole"
+    require_relative code
     require_relative "#{code}/integrations/launched_command"
     Memintro::LaunchedCommand.new(ENV.to_h).install
   rescue StandardError, ScriptError => e

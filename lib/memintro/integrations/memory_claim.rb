@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../api/whole"
+require_relative "../../memintro"
 require_relative "../measure/claim_check"
 require_relative "../measure/leak_check"
 require_relative "../support/arguments"

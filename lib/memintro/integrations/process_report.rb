@@ -1,17 +1,21 @@
 # frozen_string_literal: true
 
-require_relative "../report/short_report"
-require_relative "../runtime/rest"
+require_relative "../../memintro"
 require_relative "../support/defaults"
 require_relative "../support/paths"
 require_relative "../support/warn_once"
 
 module Memintro
-  # The report that a process writes about itself at its end. Used by memintro/autorun, which has loaded nothing else:
-  # a report to a stream, with the usual settings, needs no more than this. Files, intervals and the like are {More}'s,
-  # and memintro is loaded when the program names it ({Rest}).
+  # The report that a process writes about itself at its end. Used by memintro/autorun. What a report to a file or at an
+  # interval takes is loaded with the first of these.
   class ProcessReport
     include WarnOnce
+
+    # Seconds that the last report waits for a report that is being written.
+    PATIENCE = 10
+    # The variable of the report's file.
+    VARIABLE = "MEMINTRO_REPORT"
+    private_constant :PATIENCE, :VARIABLE
 
     class << self
       # @api private
@@ -19,83 +23,168 @@ module Memintro
       attr_accessor :installed
     end
 
-    # Variables with which memintro does more as soon as it is loaded.
-    BEGINNERS = %w[MEMINTRO_LISTEN MEMINTRO_HUNT].freeze
-    private_constant :BEGINNERS
+    # See Process.daemon.
+    module Daemon
+      # @api private
+      def daemon(*arguments)
+        ProcessReport.installed.become_daemon { super(*arguments) }
+      end
+    end
 
     def initialize
       # Settings are those of the variables now, whatever the program makes of these.
       @variables = ENV.select { |name, _| name.start_with?(Defaults::PREFIX) }
-      @plain = Defaults.plain(@variables)
       @warned = false
     end
 
     # @return [nil]
     # @raise [ArgumentError] if one of the variables has a wrong value
     def install
-      @plain && begins_alone? ? Rest.wait { go_on_with_all } : load_all
+      load_methods
       # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
-      @plain ? follow_objects : begin_to_track
+      begin_to_track
       @stream = Defaults::STREAMS[setting(:report)]
       # Streams need nothing of that, in any process.
-      load_more && aim unless @stream
+      aim unless @stream
       repeat if setting(:every)
       ProcessReport.installed = self
       at_exit { untracked { write_last } }
       nil
     end
 
-    private
-
-    # @return [Object, nil] the program may have configured another one only if all is loaded
-    def setting(name) = @plain ? @plain[name] : Memintro.setting(name)
-
-    def untracked
-      Native.untracked_enter
-      yield
-    ensure
-      Native.untracked_leave
+    # Writes a report now. An error is reported once and does not affect the program.
+    # @return [Boolean] whether it was written
+    def write
+      try { |e| tell_once(e.message) }
     end
 
-    # Whether the hook tracks already and nothing else is asked for. What is missing then is said when all is loaded.
-    def begins_alone?
-      !defined?(Memintro.start) && Native.tracking? && Native.unseen.nil? &&
-        BEGINNERS.none? { |name| @variables.key?(name) }
+    # A process and the daemon that it becomes count as one: only the daemon writes a report.
+    #
+    # @api private
+    # @yield becomes a daemon
+    # @return [Object] the block's value
+    def become_daemon
+      @target.heir = @becoming = true
+      Native.dump_at_exit(nil)
+      yield
+    ensure
+      @target.heir = @becoming = false
+      untracked do
+        @target.renew
+        arm
+      end
+    end
+
+    private
+
+    def setting(name) = Memintro.setting(name)
+
+    def untracked(&block) = Memintro.untracked(&block)
+
+    # The program may leave the folders of memintro, by chroot or as another user. The text of a report needs no other
+    # file. In sampled mode, it counts for more to be light: what writes another report is loaded when it is written,
+    # and where that is not possible a raw dump is left, which `memintro report` shows.
+    def load_methods
+      LazyMethods.load(:Configured)
+      LazyMethods.load(:Reporting)
+      Memintro.__send__(:read_variables, @variables)
+      return if setting(:mode) == :sampled || setting(:format) == :text
+
+      Loader.need(:Report)
+      LazyMethods.load(:Tracking)
     end
 
     # A preloaded hook already tracks blocks from the start of the process.
-    def follow_objects
-      return unless setting(:objects)
+    def begin_to_track
+      answer_for_mwrap if setting(:compat) == :mwrap
+      Native.tracking? ? go_on : Memintro.start
+    end
 
-      LazyMethods.load_all unless @plain
+    def go_on
+      stop_later if setting(:stop_after)
+      follow_objects if setting(:objects)
+      problem = Native.unseen
+      raise NotSeenError, problem if problem
+    end
+
+    def follow_objects
+      LazyMethods.load_all
       require_relative "../runtime/ractor_guard"
       RactorGuard.install
       Native.track_objects(setting(:objects))
     end
 
-    def load_more
-      require_relative "process_report/more"
-      extend(More)
+    def stop_later
+      Loader.file("runtime/stop_timer")
+      StopTimer.set(setting(:stop_after))
     end
 
-    def load_all
-      require_relative "../../memintro"
-      go_on_with_all
-      load_report unless loads_late?
+    # The program may change its folder and its variables; processes that it starts must still use the same file.
+    def aim
+      require_relative "../support/output_target"
+      given = setting(:report)
+      @target = OutputTarget.new(given)
+      ENV[VARIABLE] = @target.pattern if ENV[VARIABLE] == given
+      trouble = OutputTarget.trouble(given.b.gsub("%p", Process.pid.to_s))
+      tell_once("#{VARIABLE} is #{given.b}: #{trouble.b}") if trouble
+      follow_processes
     end
 
-    def go_on_with_all
-      @plain = nil
-      load_more
-      LazyMethods.load(:Configured)
-      LazyMethods.load(:Reporting)
-      LazyMethods.load_all if Native.tracks_objects
-      Memintro.__send__(:read_variables, @variables)
+    def follow_processes
+      require_relative "../runtime/after_fork"
+      begin_process
+      AfterFork.install { begin_process }
+      Process.singleton_class.prepend(Daemon)
+    end
+
+    def begin_process
+      @target.forget
+      arm unless @becoming
+    end
+
+    # If the process dies, a raw dump is written.
+    def arm
+      Native.dump_at_exit(@target.replaceable? ? @target.file : nil)
+    rescue StandardError => e
+      tell_once(e.message)
     end
 
     def write_last
-      try { |e| tell_once(e.message) }
+      @background&.stop(patience: PATIENCE)
+      return unless wanted?
+
+      # The report is better than the raw dump, which would replace it in the same file.
+      written = try do |e|
+        left = leave_dump
+        tell_once(left ? "#{e.message}. `memintro report #{@target.file}` shows what it left instead" : e.message)
+      end
+      return @target&.release unless written
+
+      Native.dump_at_exit(nil) if @target
+    end
+
+    # What the hook writes needs no file of memintro's.
+    def leave_dump
+      return false unless @target&.replaceable?
+
+      Native.dump(@target.file)
+      true
+    rescue StandardError
+      false
+    end
+
+    # Programs that were written for mwrap expect no other output.
+    def wanted?
+      !(setting(:compat) == :mwrap && setting(:report).nil?)
+    end
+
+    def repeat
+      seconds = setting(:every)
+      Loader.need(:Background)
+      @background = Background.start("memintro-report") { |stop| write until stop.wait(seconds) }
+    rescue Error => e
+      warn_once("process #{Process.pid} will report only at its end: #{e.message}")
     end
 
     # Writes, and yields an error.
@@ -108,25 +197,23 @@ module Memintro
     end
 
     def deliver
+      return @target.write { |io| render(io) } unless @stream
+
       bounded(@stream) { |io| render(io) }
     end
 
     def render(io)
-      by = Native.tracks_objects ? :retained_bytes : :live_bytes
-      return ShortReport.write(io, by, Defaults::TOP, setting(:app_root), colour?(io)) if @plain
-
-      Rest.load
-      render_with_all(io)
+      format = setting(:format)
+      top = setting(:top) || Defaults.top(format)
+      by = setting(:by)
+      Memintro.report(io, format: format, top: top == :all ? nil : top, app_root: setting(:app_root),
+                          **(by ? { by: by } : {}))
     end
 
-    # Only a terminal is worth another file, and no file is worth a report.
-    def colour?(io)
-      return false unless io.respond_to?(:tty?) && io.tty?
-
-      require_relative "../support/style"
-      Style.colour?(io)
-    rescue IOError, LoadError
-      false
+    # Loaded at once, so that `require "mwrap"` finds it even if the bundle has a gem of that name.
+    def answer_for_mwrap
+      $LOAD_PATH.unshift(Paths::COMPAT)
+      require File.join(Paths::COMPAT, "mwrap.rb")
     end
 
     def tell_once(text)

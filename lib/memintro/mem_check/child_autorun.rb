@@ -10,7 +10,7 @@ unless Memintro::Brake.on? || defined?(Memintro::MemCheck::Child) || !ENV.key?("
     Memintro::Native.load_hook
     Memintro::Native.untracked_enter
     begin
-      require_relative "../api/whole"
+      require_relative "../../memintro"
       require_relative "child"
       Memintro::MemCheck::Child.new(ENV.to_h).install
     ensure

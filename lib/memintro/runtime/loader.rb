@@ -13,14 +13,9 @@ module Memintro
     PATIENCE_SECONDS = 10
     # Mark of a thread that loads files now: a variable of the thread, because its other fibers must not wait for it.
     BUSY = :__memintro_loads
-    # Files that are read at once with others: by what they are for.
-    AT_ONCE = {
-      start: %r{/malloc/tracking\.rb\z}, totals: %r{/malloc/totals\.rb\z},
-      heap: %r{/heap/(?:dumping|heap_copy|holder|holding)\.rb\z}
-    }.freeze
     # Held while files are loaded.
     LOADING = Mutex.new
-    private_constant :PATIENCE_SECONDS, :BUSY, :AT_ONCE, :LOADING
+    private_constant :PATIENCE_SECONDS, :BUSY, :LOADING
     # By the name of a constant: the file that defines it, and whether that file was loaded to its end. In constants,
     # which other Ractors may read.
     module Places; end
@@ -126,58 +121,18 @@ module Memintro
     def self.load(paths)
       Thread.handle_interrupt(Object => :never) do
         # No other Ractor can have the lock.
-        Ractor.current.equal?(MAIN_RACTOR) ? in_turn(paths) : busy { require_all(paths) }
+        Ractor.current.equal?(MAIN_RACTOR) ? LOADING.synchronize { require_all(paths) } : require_all(paths)
       end
     end
     private_class_method :load
 
-    # A file that is evaluated at once counts as loaded before it is: another thread's files, which require it, would go
-    # on without it.
-    def self.in_turn(paths)
-      LOADING.synchronize do
-        busy do
-          at_once(paths)
-          require_all(paths)
-        end
-      end
-    end
-    private_class_method :in_turn
-
-    def self.busy
+    def self.require_all(paths)
       Thread.current.thread_variable_set(BUSY, true)
-      yield
+      paths.each { |path| require_relative(path) }
     ensure
       Thread.current.thread_variable_set(BUSY, nil)
     end
-    private_class_method :busy
-
-    def self.require_all(paths) = paths.each { |path| require_relative(path) }
     private_class_method :require_all
-
-    # Evaluates what a first start, or the first question to the heap, needs, read at once. Ruby's `require` gives up
-    # its lock three times for each file since 3.3: beside two threads that compute, the heap's 15 took 7 s.
-    def self.at_once(paths)
-      # Whoever evaluated it has ended: by an error, or in the process that this one was forked from.
-      $LOADED_FEATURES.delete(@half) if @half
-      @half = nil
-      AT_ONCE.each do |purpose, files|
-        next unless paths.any? { |path| files.match?(path) && !Native.provided?(path) }
-
-        Native.sources(purpose, Paths::CODE).each { |file, text| evaluate(file, text) unless Native.provided?(file) }
-      end
-    end
-    private_class_method :at_once
-
-    # Ruby would load the file by itself where it names a constant that is loaded by name, if it did not count as
-    # loaded.
-    def self.evaluate(path, text)
-      code = RubyVM::InstructionSequence.compile(text, path, path)
-      @half = path
-      Native.provide(path)
-      code.eval
-      @half = nil
-    end
-    private_class_method :evaluate
 
     # A signal handler or finalizer amid this thread's own loading would wait for itself, in another fiber, too.
     def self.refuse_what_interrupts(paths)

@@ -3,7 +3,7 @@
 # `plugin :memintro` in config/puma.rb: every minute (`MEMINTRO_PUMA_EVERY` says how many seconds) a line in Puma's log
 # for the process, or in cluster mode for the master, each worker and their total.
 require "puma/plugin"
-require_relative "../../memintro/api/whole"
+require_relative "../../memintro"
 require_relative "../../memintro/integrations/puma_report"
 
 Puma::Plugin.create do

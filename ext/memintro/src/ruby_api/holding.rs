@@ -6,7 +6,6 @@ use rb_sys::VALUE;
 
 use super::errors;
 use super::heap::checked;
-use super::loading;
 use crate::heap::find::{self, Wanted};
 use crate::heap::type_name;
 use crate::heap_dump::inside::{self, Held};
@@ -17,10 +16,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("heap_address", function!(heap_address, 1))?;
     native.define_singleton_method("heap_counts", function!(heap_counts, 0))?;
     native.define_singleton_method("heap_roots", function!(heap_roots, 0))?;
-    native.define_singleton_method("heap_children", function!(heap_children, 1))?;
-    native.define_singleton_method("sources", function!(loading::sources, 2))?;
-    native.define_singleton_method("provided?", function!(loading::is_provided, 1))?;
-    native.define_singleton_method("provide", function!(loading::provide, 1))
+    native.define_singleton_method("heap_children", function!(heap_children, 1))
 }
 
 /// Objects of the class or of one below it, nil for any, with so many bytes at least; so many at most. Its memory is taken

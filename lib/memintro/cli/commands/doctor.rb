@@ -45,7 +45,7 @@ module Memintro
       end
 
       def here
-        require_relative "../../api/whole"
+        require_relative "../../../memintro"
         live = attempt { track_here }
         findings = @findings || Memintro.doctor
         preloaded = attempt { preload }

@@ -57,7 +57,7 @@ module Memintro
         raise UsageError, "give either --core FILE or a program to run" if @command
         raise UsageError, "--track needs a PID: a core file is of a process that has ended" if @track
 
-        require_relative "../../api/whole"
+        require_relative "../../../memintro"
         require_relative "../../report/leaks_report"
         require_relative "../../malloc/leaks/core_file"
         show_core

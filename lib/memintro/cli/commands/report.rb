@@ -74,7 +74,7 @@ module Memintro
       # @param file [String]
       # @return [Integer]
       def page(file)
-        require_relative "../../api/whole"
+        require_relative "../../../memintro"
         write_page(read(file))
       end
 
@@ -110,7 +110,7 @@ module Memintro
 
       # If one cannot be shown, the others still are.
       def show(files)
-        require_relative "../../api/whole"
+        require_relative "../../../memintro"
         failures = files.each_with_index.count do |file, index|
           report = read(file)
           @out.puts if index.positive? && choices[:format] == :text

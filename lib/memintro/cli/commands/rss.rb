@@ -47,7 +47,7 @@ module Memintro
         raise missing if arguments.empty? && !@command
         raise UsageError, "give a program to run: memintro rss -- CMD" if arguments.empty?
 
-        require_relative "../../api/whole"
+        require_relative "../../../memintro"
         @command ? Run.new(self, watch: @watch).call(arguments) : show_each(arguments)
       rescue Memintro::Error => e
         raise Failure, e.message
