@@ -28,6 +28,19 @@ RSpec.describe "What memintro loads late" do
     expect(answers[1..]).to match([[], [], "Memintro::Totals", false, true, be <= 1, /measure needs a block/])
   end
 
+  # A module that is loaded later comes first: its private methods would take the place of another one's.
+  it "has no method in two of the modules of methods, whatever is loaded first" do
+    names = run_ruby(code: <<~RUBY).must_succeed.stdout
+      Memintro::LazyMethods.load_all
+      modules = Memintro.singleton_class.included_modules.grep(Module) { |one| one if one.name.to_s.start_with?("Memintro::") }
+      modules = modules.compact - [Memintro::LazyMethods]
+      names = modules.flat_map { |one| one.instance_methods(false) + one.private_instance_methods(false) }
+      puts names.size, names.tally.select { |_, count| count > 1 }.keys.inspect
+    RUBY
+    expect(names.lines.first.to_i).to be > 60
+    expect(names.lines.last).to eq("[]\n")
+  end
+
   it "is there with each file that docs/api.md says to require, whichever is the first" do
     page = File.read(File.join(Subprocess::ROOT, "docs/api.md"))
     names = page[/^## Files to require.*/m].scan(%r{`(memintro(?:/\w+)?)`}).flatten.uniq

@@ -29,7 +29,7 @@ module Memintro
       return if Brake.holds?
 
       MainRactor.only
-      name = checked_name(name)
+      name = checked_listener_name(name)
       return start_to_listen(name) unless Loader.in_signal_handler?
 
       # A signal handler cannot require files or take locks, so another thread does.
@@ -69,12 +69,15 @@ module Memintro
     end
 
     def load_server
-      Loader.file("control") unless defined?(Control::LOADED)
+      return if defined?(Control::LOADED)
+
+      Loader.file("control")
+      LazyMethods.load_for_questions
     rescue Error => e
       raise ListenError, e.message
     end
 
-    def checked_name(name)
+    def checked_listener_name(name)
       name = Arguments.text(:name, name, optional: true)
       return name if name.nil? || name.match?(/\A(?!\d+\z)[\w.:@+-]{1,64}\z/)
 

@@ -29,6 +29,7 @@ module Memintro
       MainRactor.only unless Brake.on?
       untracked do
         Loader.need(:Hunt)
+        LazyMethods.load_for_questions
         Hunt.launch(every: every, logger: logger, on_finding: on_finding, clock: clock)
       end
     end
