@@ -29,6 +29,7 @@ module Memintro
     # whole stacks, if there are any. The extension has a writer for each.
     FORMATS = { text: { top: TOP }, json: { stacks: true }, html: { stacks: true }, folded: { stacks: true },
                 speedscope: { stacks: true } }.freeze
+    Ractor.make_shareable(FORMATS)
     # How the names of all variables begin.
     PREFIX = "MEMINTRO_"
 
