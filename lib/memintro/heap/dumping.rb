@@ -38,10 +38,10 @@ module Memintro
       MainRactor.only
       Loader.need(:HeapCopy)
       compress = Arguments.choice(:compress, compress, CHOICES)
-      redact = redact.nil? ? HeapCopy.redact? : Arguments.flag(:redact, redact)
+      redaction = redaction_of(redact)
       Arguments.count(:seconds, seconds, least: 1, most: 86_400)
       path = Arguments.text(:path, path)
-      untracked { write_dump(file_of_dump(path), compress, redact, seconds, &progress) }
+      untracked { write_dump(file_of_dump(path), compress, redaction, seconds, &progress) }
     end
 
     private
@@ -52,12 +52,19 @@ module Memintro
       raise HeapDumpError, e.message
     end
 
-    def write_dump(path, compress, redact, seconds, &progress)
+    def redaction_of(redact)
+      return HeapCopy.default_redaction if redact.nil?
+
+      Arguments.flag(:redact, redact) ? HeapCopy::REDACTIONS : []
+    end
+
+    def write_dump(path, compress, redaction, seconds, &progress)
       compress = COMPRESSIONS.fetch(File.extname(path), "plain") if compress == :auto
-      copy = HeapCopy.new(["heap-write", path, compress.to_s], redact: redact, seconds: seconds, births: :tried)
+      copy = HeapCopy.new(["heap-write", path, compress.to_s], redaction: redaction, seconds: seconds,
+                                                               births: :tried)
       written = JsonText.parse(copy.answer(&progress))
       { path: path, objects: written.fetch("objects"), bytes: written.fetch("bytes"),
-        uncompressed_bytes: written.fetch("uncompressed_bytes"), compression: compress.to_sym, redacted: redact,
+        uncompressed_bytes: written.fetch("uncompressed_bytes"), compression: compress.to_sym, redacted: redaction.any?,
         pause_ms: copy.pause_ms, unread_types: copy.unread_types }
     end
   end

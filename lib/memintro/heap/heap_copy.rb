@@ -22,6 +22,8 @@ module Memintro
     STEP = 50
     # The same without such a block: an interrupt of this thread ends the wait.
     LONG_STEP = 10_000
+    # What can be left out, as `ext/memintro/src/heap_dump/redaction.rs` knows it: what strings hold.
+    REDACTIONS = %w[strings].freeze
     # What to do where the tool cannot be run.
     RAISE = { Errno::EAGAIN::Errno => ": raise the limit of processes (ulimit -u, pids.max)",
               Errno::EMFILE::Errno => ": raise the limit of open files (ulimit -n)" }.freeze
@@ -33,29 +35,29 @@ module Memintro
     attr_reader :unread_types
 
     # @param arguments [Array<String>] of the tool
-    # @param redact [Boolean] leave out what strings hold
+    # @param redaction [Array<String>] what is left out: of {REDACTIONS}
     # @param seconds [Integer]
     # @param births [Boolean, Symbol] whether the lines that made objects, if they are tracked, must be known; `:tried`:
     #   they are missing if at each try another thread was recording
     # @yieldparam objects [Integer] written so far, ten times a second
     # @return [String] what the tool printed
     # @raise [HeapDumpError, BusyError, RactorError, UnknownRubyError]
-    def self.ask(arguments, redact: redact?, seconds: SECONDS, births: false, &progress)
-      new(arguments, redact: redact, seconds: seconds, births: births).answer(&progress)
+    def self.ask(arguments, redaction: default_redaction, seconds: SECONDS, births: false, &progress)
+      new(arguments, redaction: redaction, seconds: seconds, births: births).answer(&progress)
     end
 
     # The variables by which programs say where they run. A name that may hold somebody's data is left out of what is
     # written, unless all of those that are set say that no users' data are here.
-    # @return [Boolean] whether what strings hold is left out
-    def self.redact?
+    # @return [Array<String>] see {.ask}
+    def self.default_redaction
       named = %w[RAILS_ENV RACK_ENV APP_ENV].filter_map { |name| ENV[name] unless ENV[name].to_s.empty? }
-      named.empty? || !named.all? { |name| %w[development test].include?(name) }
+      named.any? && named.all? { |name| %w[development test].include?(name) } ? [] : REDACTIONS
     end
 
     # See {.ask}.
-    def initialize(arguments, redact:, seconds:, births: false)
+    def initialize(arguments, redaction:, seconds:, births: false)
       @arguments = [tool, *arguments]
-      @redact = redact
+      @redaction = redaction
       @seconds = seconds
       @births = births
       @skipped = []
@@ -90,7 +92,7 @@ module Memintro
     def once
       births = @births == :tried ? @tries < TRIES - 1 : @births
       asking = Native::HeapAsking.new
-      asking.begin(@arguments, head, @redact, @seconds, @skipped, Ractor.count > 1, births)
+      asking.begin(@arguments, head, @redaction, @seconds, @skipped, Ractor.count > 1, births)
       @pause_ms = asking.pause_ms.round(3)
       until (outcome = asking.wait(block_given? ? STEP : LONG_STEP))
         yield asking.progress.first if block_given?
@@ -103,7 +105,7 @@ module Memintro
 
     # Members of the first line.
     def head
-      line = JsonText.line(ruby: RUBY_VERSION, pid: Native.pid, time: Time.now.to_f.round(3), redacted: @redact,
+      line = JsonText.line(ruby: RUBY_VERSION, pid: Native.pid, time: Time.now.to_f.round(3), redacted: @redaction.any?,
                            objects: GC.stat(:heap_live_slots))
       ", #{line.strip.delete_prefix('{').delete_suffix('}')}"
     end

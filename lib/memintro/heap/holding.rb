@@ -230,7 +230,7 @@ module Memintro
     def ask_tool(command, selection, seconds, *options, births: false, &progress)
       Arguments.count(:seconds, seconds, least: 1, most: 86_400)
       arguments = ["heap", command, "--json", *options, *selection, "-"]
-      copy = HeapCopy.new(arguments, redact: HeapCopy.redact?, seconds: seconds, births: births)
+      copy = HeapCopy.new(arguments, redaction: HeapCopy.default_redaction, seconds: seconds, births: births)
       [JsonText.parse(copy.answer(&progress)), copy.pause_ms]
     rescue JsonText::Invalid => e
       raise HeapDumpError, "the tool's answer is not JSON (#{e.message}); it may belong to another version of memintro"

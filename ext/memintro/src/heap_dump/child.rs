@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::births::{Births, Sites};
 use super::names::Names;
 use super::output::Output;
+use super::redaction::Redaction;
 use super::second::{self, Split};
 use super::slot::Object;
 use super::state::{Stage, State};
@@ -28,7 +29,7 @@ pub(super) struct Plan<'a> {
     pub(super) state: &'a State,
     pub(super) vm: &'a Vm,
     pub(super) key: &'a RandomState,
-    pub(super) redact: bool,
+    pub(super) redaction: Redaction,
     pub(super) skipped: &'a [usize],
     /// Members of the first line.
     pub(super) head: &'a [u8],
@@ -57,8 +58,8 @@ pub(super) fn run(plan: &Plan<'_>, pages: &[FrozenPage]) {
 fn write(plan: &Plan<'_>, pages: &[FrozenPage], tool: Tool) -> Option<()> {
     let state = plan.state;
     let out = Output::to(tool, state)?;
-    let strings = Strings { redact: plan.redact, key: plan.key };
-    let names = Names::new(plan.vm, plan.redact, state)?;
+    let strings = Strings { redaction: plan.redaction, key: plan.key };
+    let names = Names::new(plan.vm, plan.redaction, state)?;
     let mut writer = Writer::new(out, plan.vm, state.first(), strings, names, plan.skipped, pages)?;
     writer.births = plan.sites.and_then(|sites| Births::read(sites, pages));
     if plan.needs_births && writer.births.is_none() {

@@ -6,7 +6,7 @@
 //! complaints (standard error) come back through two pipes.
 //!
 //! From Rust: [`begin`] with a [`Question`] makes the copy; [`Asking::wait`] waits for a while without the GVL.
-//! From Ruby: `Memintro::HeapCopy.ask(["heap", "holders", "-", …], redact:, seconds:) { |progress| … }` returns the
+//! From Ruby: `Memintro::HeapCopy.ask(["heap", "holders", "-", …], redaction:, seconds:) { |progress| … }` returns the
 //! tool's standard output, can be interrupted, repeats a copy that came to nothing, and raises `HeapDumpError`.
 
 mod births;
@@ -18,6 +18,7 @@ mod float;
 pub(crate) mod inside;
 mod names;
 mod output;
+mod redaction;
 mod second;
 mod singletons;
 mod sizes;
@@ -43,14 +44,15 @@ use magnus::Ruby;
 
 use crate::copy::{self, Copy, Shared};
 use crate::heap::{self, FrozenPage, Trouble};
+pub(crate) use redaction::Redaction;
 use state::{Stage, State, WRITERS};
 
 /// What is asked of the tool, which reads this process's heap from its standard input.
 pub(crate) struct Question {
     /// Arguments of the program; the first is its path.
     pub(crate) arguments: Vec<CString>,
-    /// Leave out what strings hold.
-    pub(crate) redact: bool,
+    /// What is left out.
+    pub(crate) redaction: Redaction,
     /// After so long, the copy and the tool are ended.
     pub(crate) seconds: u32,
     /// Types of data objects whose functions are not called.
@@ -170,7 +172,7 @@ pub(crate) fn begin(ruby: &Ruby, question: Question) -> Result<Asking, Refused> 
         state: state_of(&shared),
         vm: &vm,
         key: &RandomState::new(),
-        redact: question.redact,
+        redaction: question.redaction,
         skipped: &question.skipped,
         head: &question.head,
         sites: sites.as_ref(),

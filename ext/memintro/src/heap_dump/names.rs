@@ -2,6 +2,7 @@
 
 use super::edges::EdgeName;
 use super::output::Output;
+use super::redaction::Redaction;
 use super::slot::{self, Object};
 use super::text::Padded;
 use super::vm::Vm;
@@ -85,7 +86,7 @@ pub(super) enum Told {
 
 pub(super) struct Names<'a> {
     vm: &'a Vm,
-    redact: bool,
+    redaction: Redaction,
     references: &'static mut [usize],
     spans: &'static mut [Span],
     told: &'static mut [Told],
@@ -99,10 +100,10 @@ pub(super) struct Names<'a> {
 
 impl<'a> Names<'a> {
     /// `None` without memory.
-    pub(super) fn new(vm: &'a Vm, redact: bool, state: &'a super::state::State) -> Option<Self> {
+    pub(super) fn new(vm: &'a Vm, redaction: Redaction, state: &'a super::state::State) -> Option<Self> {
         Some(Self {
             vm,
-            redact,
+            redaction,
             references: slice(MOST)?,
             spans: slice(MOST)?,
             told: slice(MOST)?,
@@ -294,7 +295,7 @@ impl<'a> Names<'a> {
                 // SAFETY: an object of the heap.
                 let object = unsafe { Object::read(key) };
                 match object.kind() {
-                    slot::T_STRING if self.redact || object.string().len() > SHORT => {
+                    slot::T_STRING if self.redaction.strings || object.string().len() > SHORT => {
                         self.text.bytes(b"String of ");
                         self.text.number(object.string().len() as u64);
                         self.text.bytes(b" bytes");

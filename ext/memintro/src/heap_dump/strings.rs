@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::Ordering;
 
 use super::output::Output;
+use super::redaction::Redaction;
 use super::slot::{self, Coderange, Object};
 use super::state::Progress;
 use super::vm::{Coding, Encoding, Vm};
@@ -13,8 +14,7 @@ const GTE_3_3: bool = cfg!(ruby_gte_3_3);
 const STEP: usize = 1 << 20;
 
 pub(super) struct Strings<'a> {
-    /// Leave out what strings hold.
-    pub(super) redact: bool,
+    pub(super) redaction: Redaction,
     /// With a random key of this dump.
     pub(super) key: &'a RandomState,
 }
@@ -38,7 +38,7 @@ impl Strings<'_> {
         if object.has(slot::SHARED | slot::OUTSIDE) {
             out.bytes(b", \"shared\":true");
         } else {
-            self.content(out, vm, progress, object, range, self.redact);
+            self.content(out, vm, progress, object, range, self.redaction);
         }
         if let Some(encoding) = vm.encodings.get(object.encoding()) {
             out.padded::<{ Encoding::LONGEST }, 32>(&encoding.member);
@@ -56,7 +56,7 @@ impl Strings<'_> {
     /// Names of code are no secrets.
     pub(super) fn content_of_symbol(&self, out: &mut Output<'_>, vm: &Vm, progress: &Progress, text: Object) {
         let range = if GTE_3_3 { text.coderange() } else { looked_at(vm, text) };
-        self.content(out, vm, progress, text, range, false);
+        self.content(out, vm, progress, text, range, Redaction::default());
     }
 
     fn content(
@@ -66,7 +66,7 @@ impl Strings<'_> {
         progress: &Progress,
         text: Object,
         range: Coderange,
-        redact: bool,
+        redaction: Redaction,
     ) {
         let bytes = text.string();
         out.number_after(b", \"bytesize\":", bytes.len() as u64);
@@ -80,7 +80,7 @@ impl Strings<'_> {
             Coderange::Unknown => GTE_3_3 && bytes.is_ascii(),
             _ => false,
         };
-        if compatible && is_ascii && !redact && !(GTE_3_3 && bytes.is_empty()) {
+        if compatible && is_ascii && !redaction.strings && !(GTE_3_3 && bytes.is_empty()) {
             out.bytes(b", \"value\":\"");
             out.ascii(bytes);
             out.bytes(b"\"");

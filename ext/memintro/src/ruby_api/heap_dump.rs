@@ -10,7 +10,7 @@ use super::errors;
 use super::heap::checked;
 use super::without_gvl::{wait_without_gvl, without_gvl};
 use crate::copy;
-use crate::heap_dump::{self, Asking, Outcome, Question, Refused};
+use crate::heap_dump::{self, Asking, Outcome, Question, Redaction, Refused};
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     let class = native.define_class("HeapAsking", ruby.class_object())?;
@@ -44,7 +44,7 @@ impl HeapAsking {
         this: &Self,
         arguments: RArray,
         head: RString,
-        redact: bool,
+        redaction: Vec<String>,
         seconds: u32,
         skipped: Vec<usize>,
         ractors: bool,
@@ -64,7 +64,10 @@ impl HeapAsking {
             .collect::<Result<_, Error>>()?;
         // SAFETY: copied at once.
         let head = unsafe { head.as_slice() }.to_vec();
-        let question = Question { arguments, redact, seconds, skipped, ractors, head, needs_births };
+        let redaction = Redaction::from_words(&redaction).map_err(|word| {
+            Error::new(ruby.exception_arg_error(), format!("{word:?} is nothing that a dump can leave out"))
+        })?;
+        let question = Question { arguments, redaction, seconds, skipped, ractors, head, needs_births };
         match heap_dump::begin(ruby, question) {
             Ok(asking) => {
                 if let Ok(mut place) = this.0.try_borrow_mut() {
