@@ -77,7 +77,8 @@ RSpec.describe "who holds an object", :vm do
   end
 
   # Who waits for Ruby's lock gets it after 0.1 s of each thread that computes. So the turns of these are counted that
-  # come after a step of who asks. The first call reads files without it, once.
+  # come after a step of who asks. The first call also requires its files; Ruby 3.3 and later give up the
+  # lock three times for each.
   it "give up Ruby's lock for the wait alone, beside threads that compute", alone: true do
     turns = run_ruby(code: <<~RUBY).must_succeed.json
       require "json"
@@ -90,7 +91,7 @@ RSpec.describe "who holds an object", :vm do
       steps = TracePoint.new(:line, :call, :c_call) { $asker = true if Thread.current.equal?(asker) }
       puts JSON.generate(Array.new(4) { steps.enable { $turns = 0; Memintro.holders(Message); $turns } })
     RUBY
-    expect(turns.first).to be_between(1, 6)
+    expect(turns.first).to be_between(1, 60)
     expect(turns.drop(1)).to all(be_between(1, 3))
   end
 

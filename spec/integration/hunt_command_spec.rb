@@ -53,7 +53,7 @@ RSpec.describe "memintro hunt", :listening do
     text = memintro("hunt", "--every", "5", program.pid).must_succeed.stdout
     line = File.readlines(server).index { |one| one.start_with?("def leak") } + 1
     expect(text).to match(/\A\S+ \d+ \(-e\) hunts: 1 finding so far, \d+ looks for 0\.\d{3}% of a core:\n\nString g/)
-    expect(text).to include("made at #{server}:#{line}, held by").and include("Object::KEPT")
+    expect(text).to include("made at #{server}:#{line}, held by").and include("KEPT (Array) ← root vm")
       .and include("\nLook at what holds them: ").and include("\nstack: #{server}:#{line}")
     finding = JSON.parse(memintro("hunt", "--show", "--json", program.pid).must_succeed.stdout)["findings"].first
     expect(finding).to include("what" => "String", "kind" => "ruby_objects", "ended_at" => nil,

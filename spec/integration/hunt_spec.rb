@@ -55,7 +55,7 @@ RSpec.describe "Memintro.hunt", :listening do
       expect(found("upload"))
         .to include(kind: "ruby_objects", what: "String", site: "#{example('events.rb')}:8",
                     bytes_per_minute: be_within(0.4 * mib).of(1.15 * mib),
-                    held_by: /local body\) ← Proc at \S+events\.rb:11 .*Events::SUBSCRIBERS/)
+                    held_by: /\Alocal body of .* ← block at \S+events\.rb:11 \(locals\) ← Events::SUBSCRIBERS /)
     end
 
     def at(text) = (path = File.join(Subprocess::SCRIPTS, "hunt_leaks.rb")) && "#{path}:#{line(path, text)}"

@@ -55,8 +55,8 @@ RSpec.describe "require \"memintro\"" do
     expect(differences.sort[3]).to be_between(500, 2_000)
   end
 
-  # 3.0 MB; more if the libraries are built without link-time optimization.
-  it "adds at most 3.3 MB to the peak RSS of a program of 57 MB by a sampled run and its report" do
+  # 3.0 to 3.4 MB; more if the libraries are built without link-time optimization.
+  it "adds at most 3.6 MB to the peak RSS of a program of 57 MB by a sampled run and its report" do
     skip "on Ruby 3.3 this program's peak varies more than what is measured" if RUBY_VERSION.start_with?("3.3")
 
     peak = lambda do |start, report|
@@ -70,7 +70,7 @@ RSpec.describe "require \"memintro\"" do
     end
     sampled = ['require "memintro"; Memintro.start(mode: :sampled)', 'Memintro.report(File.open(File::NULL, "w"))']
     differences = Array.new(5) { peak.call(*sampled) - peak.call("", "") }
-    expect(differences.sort[2]).to be_between(500, 3_300)
+    expect(differences.sort[2]).to be_between(500, 3_600)
   end
 
   # Those have no room that they do not use: what is loaded and touched is added to their peak, 3.4 to 3.6 MB. Three
