@@ -246,7 +246,7 @@ module Memintro
       if @pid != Native.kernel_pid
         former = @tracker
         begin_process
-        former.end
+        former.stop_tracking
       end
       @state = :watching
       loop do
