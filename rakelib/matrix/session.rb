@@ -116,12 +116,12 @@ module Matrix
     # Makes programs run compiled, if this Ruby has a compiler.
     def compiling = home.entry.yjit? ? { "RUBY_YJIT_ENABLE" => "1" } : {}
 
-    # What ran out of time is run once more, and if that passes, it is named and has not failed (FailedOnce).
+    # What failed is run once more, and if that passes, it is named and has not failed (FailedOnce).
     def run_suite(suite)
       name = "#{suite.name.tr(' ', '-')}-#{suite.allocator}"
       first = outcome(suite, name, rspec(suite, name, *suite.arguments))
       failed = failed_examples(name)
-      return first if first.failed.zero? || failed.size < first.failed || !failed.all? { |example| repeat?(example) }
+      return first if first.failed.zero? || failed.size < first.failed || failed.any? { |example| race?(example) }
 
       options = suite.arguments.reject { |argument| argument.start_with?("spec/") }
       ids = failed.map { |example| example.fetch("id") }
@@ -132,9 +132,7 @@ module Matrix
       passed_again(first, failed)
     end
 
-    def repeat?(example)
-      FailedOnce.repeat?(example.merge("file_path" => File.join(@checkout, example.fetch("file_path"))))
-    end
+    def race?(example) = FailedOnce.race?(File.join(@checkout, example.fetch("file_path")))
 
     def passed_again(first, failed)
       once = failed.map { |example| "failed once, passed when run again: #{example['full_description']}" }

@@ -2,10 +2,10 @@
 
 require "fileutils"
 
-# What is repeated, and the file that keeps what failed once and passed when it ran again.
+# Which files are never repeated, and the file that keeps what failed once and passed when it ran again.
 #
-# For a hook of malloc, a failure that comes once in many runs is the main risk. So only what ran out of time is
-# repeated, and not even that where a file has examples marked `:race`. Each is kept with its output.
+# For a hook of malloc, a failure that comes once in many runs is the main risk. So each is kept with its output, and
+# nothing is repeated where a file has examples marked `:race`: there, it is what they look for.
 module FailedOnce
   FILE = File.expand_path("../../tmp/failed_once.txt", __dir__)
   # Lines of a process's output that are kept.
@@ -19,12 +19,6 @@ module FailedOnce
   def race?(file)
     path = file.sub(/\[[\d:,]+\]\z/, "")
     File.file?(path) && File.read(path).match?(/(?<!:):race\b|\brace: true/)
-  end
-
-  # @param example [Hash] that failed, as RSpec's JSON has it
-  # @return [Boolean] whether it ran out of time, and looks for no race
-  def repeat?(example)
-    example.dig("exception", "class") == "Timeout::Error" && !race?(example.fetch("file_path"))
   end
 
   # Adds what failed to the file, which is never emptied: `rm` it when all in it has been looked at.

@@ -10,9 +10,9 @@ require_relative "spec_summary"
 # `rake spec` and its relatives: runs spec files in several processes at a time, because most of them wait rather than
 # compute. Examples marked `alone: true` measure time; they run one after the other when all others have ended.
 #
-# What ran out of time beside others runs once more at the end, one process at a time (FailedOnce says which not): what
-# passes then is named in the summary and kept in tmp/failed_once.txt, and what fails again has failed. Nothing that ran
-# alone is repeated, and no other failure is.
+# Processes that failed beside others run once more at the end, one at a time (FailedOnce says which not): what passes
+# then is named in the summary and kept in tmp/failed_once.txt, and what fails again has failed. Nothing that ran alone
+# is repeated.
 class SideBySide
   # What may run beside others, and what measures: by the name of the part, the tag that leaves the other one out.
   PARTS = { "beside" => "~alone", "alone" => "~beside" }.freeze
@@ -96,7 +96,7 @@ class SideBySide
     process
   end
 
-  # Runs once more what ran out of time beside others.
+  # Runs once more what failed beside others.
   #
   # @return [Hash{SpecProcess => SpecProcess}] by the process that failed: the one that repeated it
   def repeated(processes)
@@ -104,7 +104,7 @@ class SideBySide
     late = failed.select(&:may_run_again?)
     return {} if late.empty? || failed.sum { |process| [process.failed.size, 1].max } > MOST_REPEATED
 
-    @output.puts "", "Once more, one process at a time, what ran out of time beside others:"
+    @output.puts "", "Once more, one process at a time, what failed beside others:"
     late.each_with_index.to_h { |process, index| [process, again(process, index)] }
   end
 

@@ -50,12 +50,12 @@ class SpecProcess
   # Whether examples have failed, and nothing else went wrong.
   def examples_failed? = whole? && failed.any? && @status.exitstatus == 1 && outside.zero?
 
-  # Whether it, or each example that failed, ran out of time, and not where races are looked for.
+  # Whether its examples failed, or it took too long, and not where races are looked for.
   def may_run_again?
     return false if succeeded?
-    return failed.all? { |example| FailedOnce.repeat?(example) } if examples_failed?
+    return @seconds >= @most_seconds && @files.none? { |file| FailedOnce.race?(file) } unless examples_failed?
 
-    @seconds >= @most_seconds && @files.none? { |file| FailedOnce.race?(file) }
+    failed.none? { |example| FailedOnce.race?(example.fetch("file_path")) }
   end
 
   # The same once more: the examples up to the last that failed, so that each finds what it found before; all files, if

@@ -36,7 +36,7 @@ class OneRuby
     Subprocess::Result.new(stdout: out, stderr: err, status: Ended.new(*JSON.parse(ended)))
   rescue Timeout::Error
     close
-    raise Timeout::Error, "the program did not end within #{deadline_seconds} s"
+    raise "the program did not end within #{deadline_seconds} s"
   ensure
     files&.each(&:close!)
   end

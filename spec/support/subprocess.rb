@@ -80,7 +80,7 @@ module Subprocess
   rescue Timeout::Error
     Process.kill(:KILL, -pid)
     Process.wait(pid)
-    raise Timeout::Error, "process #{pid} did not end within #{deadline_seconds} s"
+    raise "process #{pid} did not end within #{deadline_seconds} s"
   end
 end
 

@@ -54,7 +54,7 @@ class Terminal
   def wait_for(what)
     deadline = now + DEADLINE_SECONDS
     until shows?(what)
-      raise Timeout::Error, "#{what.inspect} was not shown within #{DEADLINE_SECONDS} s:\n#{screen}" if now > deadline
+      raise "#{what.inspect} was not shown within #{DEADLINE_SECONDS} s:\n#{screen}" if now > deadline
 
       sleep 0.02
     end
@@ -82,7 +82,7 @@ class Terminal
   def reap
     deadline = now + DEADLINE_SECONDS
     until Process.wait(@pid, Process::WNOHANG)
-      raise Timeout::Error, "process #{@pid} does not end" if now > deadline
+      raise "process #{@pid} does not end" if now > deadline
 
       Process.kill(:KILL, @pid)
       sleep 0.02
