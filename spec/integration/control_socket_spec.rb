@@ -166,6 +166,8 @@ RSpec.describe "the control socket", :listening do
   # Clients that connect, ask and perhaps hang up while the process is stopped.
   def ask_stopped(program, count)
     program.kill(:STOP)
+    # The signal is on its way until all threads stand still.
+    eventually { Dir["/proc/#{program.pid}/task/*/stat"].all? { |file| File.read(file).match?(/\) T /) } }
     clients = Array.new(count) { UNIXSocket.new(path_of(program.pid)).tap { |one| one.puts('{"command":"leaks"}') } }
     yield clients
     [clients, UNIXSocket.new(path_of(program.pid)).tap { |one| one.puts('{"command":"info"}') }]
