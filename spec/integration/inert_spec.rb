@@ -73,11 +73,11 @@ RSpec.describe "require \"memintro\"" do
     expect(differences.sort[2]).to be_between(500, 3_600)
   end
 
-  # Those have no room that they do not use: what is loaded and touched is added to their peak, 3.4 to 3.6 MB. Three
+  # Those have no room that they do not use: what is loaded and touched is added to their peak, 3.4 to 3.9 MB. Three
   # runs of one program differ by 0.15 MB, with the addresses that the kernel draws. Without link-time optimization it
   # is more. JSON's program is left out: by chance its heap may grow by a step of 1.3 MB, as it does in plain Ruby with
   # 5,000 objects more.
-  it "adds at most 3.8 MB to the peak RSS of programs of 15 and 18 MB by a sampled run and its report" do
+  it "adds at most 4.2 MB to the peak RSS of programs of 15 and 18 MB by a sampled run and its report" do
     skip "measured on Ruby 3.1" unless RUBY_VERSION.start_with?("3.1.")
 
     Dir.mktmpdir("memintro-inert") do |folder|
@@ -98,7 +98,7 @@ RSpec.describe "require \"memintro\"" do
         end
         [workload, rounds.transpose.map { |column| column.sort[1] }]
       end
-      expect(differences.values.flatten).to all(be_between(500, 3_800)), differences.to_s
+      expect(differences.values.flatten).to all(be_between(500, 4_200)), differences.to_s
     end
   end
 
