@@ -65,6 +65,12 @@ fn complain(lines: &[&str], status: u8) -> ExitCode {
 fn leaks_of_core(arguments: &[OsString]) -> Result<(), String> {
     use std::io::Write as _;
     let [path, rest @ ..] = arguments else { return Err("leaks-core takes a file".to_owned()) };
+    #[cfg(target_os = "linux")]
+    // SAFETY: a system call with valid arguments. A command that is interrupted right after the start does not know this
+    // process yet, and could not end it.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+    }
     let tool = std::env::current_exe().map_err(|error| format!("the tool's own file: {error}"))?;
     // Both are built and installed together.
     let hook = tool.with_file_name("libmemintro_hook.so");
