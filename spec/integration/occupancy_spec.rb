@@ -39,24 +39,7 @@ RSpec.describe "how full the heap is", :vm do
   # Other threads make objects, and collections are under way. A snapshot, which walks in steps, has those of its last
   # page: where no other thread runs, that is the same.
   it "counts the slots that GC.stat counts at that instant, in a snapshot as well" do
-    result = answer_of(<<~RUBY)
-      GC.stress = false
-      other = Thread.new { loop { Array.new(100) { Object.new }; Thread.pass } }
-      seen = Array.new(30) do
-        Array.new(2_000) { Object.new }
-        GC.start(full_mark: true, immediate_mark: false, immediate_sweep: false)
-        occupancy, counters = Memintro.occupancy_and_counters
-        [occupancy.live_slots, counters.values_at(:heap_live_slots, :heap_final_slots).sum]
-      end
-      other.kill.join
-      # The first one loads its code, and what that makes may come between the walk and the counters.
-      Memintro.snapshot(:all)
-      taken = Array.new(3) do
-        snapshot = Memintro.snapshot(:all)
-        [snapshot.occupancy[:live_slots], snapshot.gc.values_at(:heap_live_slots, :heap_final_slots).sum]
-      end
-      puts JSON.generate(seen + taken)
-    RUBY
+    result = answer_of(read_program("occupancy/counters.rb"))
     expect(result.size).to eq(33)
     expect(result.map { |live, counted| live - counted }).to eq([0] * 33)
   end
