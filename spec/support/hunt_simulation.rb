@@ -174,7 +174,7 @@ module HuntSimulation
     def stack(_) = []
   end
 
-  # In place of {Memintro::Hunt::Inquiry}: asks no process.
+  # Replaces {Memintro::Hunt::Inquiry}, and asks no process.
   class NoInquiry
     def note_stacks = nil
     def about(kind, name, *) = { what: name, kind: kind, notes: [] }

@@ -178,9 +178,8 @@ module Memintro
       # level for a growing one less often than it says, however much each value depends on the one before; it is right
       # for a level that wanders.
       def mean_of(rates, student)
-        mean = rates.sum / rates.size
-        variance = rates.sum { |rate| (rate - mean)**2 } / (rates.size - 1)
-        [mean, student.fetch(rates.size) * Math.sqrt(variance / rates.size)]
+        mean, error = Statistics.mean_and_error(rates)
+        [mean, student.fetch(rates.size) * error]
       end
 
       # What starts or fills up slows down, and not only because less and less work is done.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/sequential_interval"
+require_relative "../support/statistics"
 
 module Memintro
   class Hunt
@@ -164,8 +165,7 @@ module Memintro
       # @return [Boolean] whether less work was done than in the time of the rise, and not by chance
       def slows?(key)
         loads = @loads[key]
-        mean = mean(loads)
-        error = loads.size > 1 ? Math.sqrt(loads.sum { |load| (load - mean)**2 } / (loads.size - 1) / loads.size) : 0
+        mean, error = loads.size > 1 ? Statistics.mean_and_error(loads) : [mean(loads), 0]
         mean < SAME_WORK && mean + (DOUBT * error) < 1
       end
 

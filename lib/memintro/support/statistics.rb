@@ -58,6 +58,13 @@ module Memintro
       (sorted.size.odd? ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0).to_f
     end
 
+    # @param values [Array<Numeric>] two or more
+    # @return [Array(Float, Float)] their mean, and its standard error
+    def self.mean_and_error(values)
+      mean = values.sum.fdiv(values.size)
+      [mean, Math.sqrt(values.sum { |value| (value - mean)**2 } / (values.size - 1) / values.size)]
+    end
+
     def self.pairs(size)
       (0...size).to_a.combination(2)
     end
@@ -94,8 +101,7 @@ module Memintro
 
     def self.steps(values)
       steps = values.each_cons(2).map { |before, after| after - before }
-      mean = steps.sum.fdiv(steps.size)
-      error = Math.sqrt(steps.sum { |step| (step - mean)**2 } / (steps.size - 1) / steps.size)
+      mean, error = mean_and_error(steps)
       return mean.positive? ? 1.0 : 0.0 if error <= mean.abs * 1e-9
 
       student(mean / error, steps.size - 1)
