@@ -76,9 +76,9 @@ RSpec.describe "who holds an object", :vm do
     expect(found).to include(names: include(/\Alocal argument at -e:4\z/), same: true, elsewhere: nil, nowhere: nil)
   end
 
-  # Who waits for Ruby's lock gets it after 0.1 s of each thread that computes. So the turns of these are counted that
-  # come after a step of who asks. The first call also requires its files; Ruby 3.3 and later give up the
-  # lock three times for each.
+  # A thread that waits for Ruby's lock gets it after 0.1 s of each thread that computes. So this counts the turns of
+  # the computing threads that follow a step of the asking thread. The first call also requires its files, and Ruby 3.3
+  # and later give up the lock three times for each.
   it "give up Ruby's lock for the wait alone, beside threads that compute", alone: true do
     turns = run_ruby(code: <<~RUBY).must_succeed.json
       require "json"
