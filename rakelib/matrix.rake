@@ -5,8 +5,10 @@
 #
 #   rake matrix              all Rubies of rakelib/matrix/rubies.yml, every suite
 #   rake matrix[3.4]         one of them; several: rake "matrix[3.3 3.4]"
+#   rake "matrix[/opt/ruby-4.0]"   a Ruby that is installed here, by its prefix; without a Debian root
 #   rake matrix MEMINTRO_MATRIX_REVISION=HEAD   the same for a commit, not for the files as they are
 #   rake matrix MEMINTRO_MATRIX_SUITES="table,behind the hook"   these suites alone
+#   rake "matrix:specs[/opt/ruby-4.0]"  the specs of this checkout alone, compiled in place: bin/test --ruby
 #   rake matrix:aarch64      the hook alone, cross-built and run under emulation
 #   rake matrix:other_targets  the Rust tests on musl, and whether the compiler accepts the rest for it and for macOS
 #   rake matrix:musl         the extension in a Ruby that is built with musl
@@ -31,6 +33,17 @@ namespace :matrix do
   desc "Build, install and try the gem on the Rubies other than this one"
   task :smoke, [:rubies] do |_task, arguments|
     matrix[[arguments.rubies, *arguments.extras].compact.join(" "), smoke: true]
+  end
+
+  desc "Compile this checkout with an installed Ruby, and run the specs: rake matrix:specs[/opt/ruby-4.0]"
+  task :specs, [:prefix] do |_task, arguments|
+    require_relative "matrix/installed_ruby"
+    ruby = Matrix::InstalledRuby.new(arguments.fetch(:prefix), folder: MATRIX_FOLDER)
+    ruby.prepare
+    puts ruby.description
+    sh ruby.environment, "rake", "compile", "spec", verbose: false
+  rescue Matrix::Failed => e
+    abort "matrix: #{e.message}"
   end
 
   # Each of these has a class of its own in matrix/.

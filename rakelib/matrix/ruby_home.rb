@@ -42,13 +42,13 @@ module Matrix
     # @return [String] its own description
     def description = root.output(entry.program, "-v").strip
 
-    # Debian's RSpec, whose libraries are found after this Ruby's own.
-    RSPEC = <<~'SHELL'
+    # One of Debian's programs, whose libraries are found after this Ruby's own.
+    DEBIAN_PROGRAM = <<~'SHELL'
       #!/bin/sh
       exec "$(dirname "$0")/ruby" -e '
-        gems = "/usr/share/rubygems-integration/all/gems/{rspec,diff-lcs}*/lib"
+        gems = "/usr/share/rubygems-integration/all/gems/{rake,rspec,diff-lcs,parallel}*/lib"
         $LOAD_PATH.push(*Dir[gems], "/usr/lib/ruby/vendor_ruby")
-        load $0 = "/usr/bin/rspec"' -- "$@"
+        load $0 = "/usr/bin/PROGRAM"' -- "$@"
     SHELL
     # Debian's libraries in pure Ruby are usable by a built Ruby as well.
     PURE_RUBY = <<~'SHELL'
@@ -56,7 +56,7 @@ module Matrix
       [ -L "$lib/vendor_ruby" ] || rm -rf --one-file-system "$lib/vendor_ruby"
       ln -sfn /usr/lib/ruby/vendor_ruby "$lib/vendor_ruby"
     SHELL
-    private_constant :RSPEC, :PURE_RUBY
+    private_constant :PURE_RUBY
 
     private
 
@@ -96,7 +96,8 @@ module Matrix
         script << "[ ! -e #{from} ] || ln -sf #{from} #{entry.bin}/#{name}\n"
       end
       script << PURE_RUBY if entry.source?
-      script << "cat > #{entry.bin}/rspec <<'RSPEC'\n#{RSPEC}RSPEC\nchmod +x #{entry.bin}/rspec\n"
+      rspec = DEBIAN_PROGRAM.gsub("PROGRAM", "rspec")
+      script << "cat > #{entry.bin}/rspec <<'RSPEC'\n#{rspec}RSPEC\nchmod +x #{entry.bin}/rspec\n"
       root.run!("sh", "-ec", script)
     end
 

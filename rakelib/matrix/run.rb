@@ -3,6 +3,7 @@
 require "set"
 require_relative "../../ext/memintro/cargo_build"
 require_relative "debian_root"
+require_relative "installed_ruby"
 require_relative "ruby_entry"
 require_relative "ruby_home"
 require_relative "session"
@@ -29,21 +30,34 @@ module Matrix
     # Prints the table, and aborts if a suite failed. If the machine cannot do the short run, that is skipped with a
     # message.
     #
-    # @param names [Array<String>] of Rubies; none for all
+    # @param names [Array<String>] of Rubies in rubies.yml, and prefixes of installed ones; none for all of rubies.yml
     def call(names, smoke: false)
-      reason = DebianRoot.impossible
-      return puts("matrix: skipped: #{reason}") if reason && smoke
-      raise Failed, reason if reason
+      prefixes, listed = names.partition { |name| InstalledRuby.prefix?(name) }
+      outcomes = prefixes.flat_map { |prefix| outcomes_of_installed(InstalledRuby.new(prefix, folder: @folder), smoke) }
+      if prefixes.empty? || listed.any?
+        reason = DebianRoot.impossible
+        return puts("matrix: skipped: #{reason}") if reason && smoke
+        raise Failed, reason if reason
 
-      entries = RubyEntry.named(names)
-      entries = entries.select(&:smoke?) if smoke && names.empty?
-      outcomes = entries.flat_map { |entry| outcomes(entry, smoke) }
+        outcomes += entries(listed, smoke).flat_map { |entry| outcomes(entry, smoke) }
+      end
       summary = Summary.new(outcomes)
       puts nil, summary
       abort "matrix: not everything passed" unless summary.success?
     end
 
     private
+
+    def entries(names, smoke)
+      entries = RubyEntry.named(names)
+      smoke && names.empty? ? entries.select(&:smoke?) : entries
+    end
+
+    def outcomes_of_installed(ruby, smoke)
+      ruby.prepare
+      say ruby, ruby.description
+      run_suites(ruby, ruby, smoke, release: :here)
+    end
 
     # A Ruby that cannot be set up becomes a failed row; the others are still tested.
     def outcomes(entry, smoke)
@@ -59,9 +73,9 @@ module Matrix
                    notes: [e.message])]
     end
 
-    def run_suites(entry, home, smoke)
+    def run_suites(entry, home, smoke, release: entry.debian)
       session = Session.new(home, folder: @folder, checkout: @checkout, crates: (crates(entry) if smoke))
-      suites = Matrix.suites(smoke: smoke, again: !@releases.add?(entry.debian), names: chosen_suites)
+      suites = Matrix.suites(smoke: smoke, again: !@releases.add?(release), names: chosen_suites)
       session.run(suites) do |outcome|
         say entry, "#{outcome.suite}, #{outcome.allocator}: #{outcome.passed} passed, #{outcome.failed} failed, " \
                    "#{outcome.skipped} skipped"

@@ -102,8 +102,9 @@ module Matrix
     def crates_environment
       return {} unless @crates
 
-      { "MEMINTRO_SPEC_CRATES" => CRATES, "CARGO_HOME" => DebianRoot.cargo_home, "MEMINTRO_SPEC_OPT_LEVEL" => "0",
-        "MEMINTRO_SPEC_CHECKOUT" => (CHECKOUT if runs_there?) }
+      { "MEMINTRO_SPEC_CRATES" => home.root.seen_at(@crates, CRATES), "CARGO_HOME" => DebianRoot.cargo_home,
+        "MEMINTRO_SPEC_OPT_LEVEL" => "0",
+        "MEMINTRO_SPEC_CHECKOUT" => (seen_at("checkout", CHECKOUT) if runs_there?) }
     end
 
     # Whether the glibc inside is as new as this machine's, which the hook and the tool were linked with.
@@ -151,8 +152,9 @@ module Matrix
     def rspec(suite, name, *arguments)
       env = { "MEMINTRO_SPEC_ALLOCATOR" => suite.allocator, "SPEC_RECORDS" => suite.records,
               **(suite.jit ? compiling : {}) }
-      inside("rspec", "--format", "documentation", "--format", "json", "--out", "#{RESULTS}/#{name}.json",
-             *arguments, out: log(name), env: env)
+      json = "#{seen_at('results', RESULTS)}/#{name}.json"
+      inside("rspec", "--format", "documentation", "--format", "json", "--out", json, *arguments,
+             out: log(name), env: env)
     end
 
     def outcome(suite, name, status)
@@ -185,8 +187,10 @@ module Matrix
                 File.join(folder, "target") => TARGET }
       binds.update(@crates => CRATES, DebianRoot.cargo_home => DebianRoot.cargo_home) if @crates
       home.root.run("timeout", "--kill-after=20", "#{MOST_MINUTES}m", *command,
-                    env: home.environment.merge(env), binds: binds, chdir: CHECKOUT, out: out)
+                    env: home.environment.merge(env), binds: binds, chdir: seen_at("checkout", CHECKOUT), out: out)
     end
+
+    def seen_at(name, inside) = home.root.seen_at(File.join(folder, name), inside)
 
     def log(name) = File.join(folder, "results", "#{name}.log")
   end
