@@ -39,6 +39,9 @@ module Matrix
       env
     end
 
+    # @return [Array<String>] bundled gems that it lacks: Debian's Rubies have all
+    def missing_libraries = []
+
     # @return [String] its own description
     def description = root.output(entry.program, "-v").strip
 
