@@ -29,7 +29,7 @@ RSpec.describe "an account of RSS", :vm do
     result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
       kept = "x" * 50_000_000
       Memintro.account
-      account = Memintro::Account::Reading.take(ruby: true, pagemap: false, seconds: 10)
+      account = Memintro::Account::Copying.take(ruby: true, pagemap: false, seconds: 10)
       sizes = File.read("/proc/self/smaps").scan(/^Size: +(\d+) kB\n.*\n.*\nRss: +(\d+) kB/)
       size, rss = sizes.map { |pair| pair.map(&:to_i) }.max_by(&:last)
       puts JSON.generate(rss: account.rss, sum: account.rows.sum(&:bytes), notes: account.notes, share: rss.fdiv(size),
@@ -49,7 +49,7 @@ RSpec.describe "an account of RSS", :vm do
       at = Fiddle::Pointer.new(blocks[25_000] - 8, 8)
       before = at[0, 8]
       at[0, 8] = [0xdead_beef_dead_beef].pack("Q")
-      account = Memintro::Account::Reading.take(ruby: true, pagemap: true, seconds: 10)
+      account = Memintro::Account::Copying.take(ruby: true, pagemap: true, seconds: 10)
       at[0, 8] = before
       puts JSON.generate(rss: account.rss, sum: account.rows.sum(&:bytes), notes: account.notes,
                          unattributed: account[:unattributed].bytes)
@@ -97,7 +97,7 @@ RSpec.describe "an account of RSS", :vm do
       group = Memintro::Cgroup.new(version: 2, path: "/full", limit_bytes: 100 << 20, usage_bytes: 99 << 20,
                                    reclaimable_bytes: 0)
       begin
-        Memintro::Account::Reading.take(ruby: true, pagemap: true, seconds: 10, cgroup: group)
+        Memintro::Account::Copying.take(ruby: true, pagemap: true, seconds: 10, cgroup: group)
       rescue Memintro::AccountError => e
         puts e.message
       end

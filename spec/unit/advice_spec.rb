@@ -19,16 +19,20 @@ RSpec.describe Memintro::Advice do
   end
 
   it "decides for the command's whole text: none of its advice names a method" do
-    Memintro::Loader.need(:Account, :Finding)
-    rows = Memintro::Account::Verdict::NEXT.keys
+    Memintro::Loader.need(:Finding)
+    kinds = Memintro::Finding::KINDS.keys + [:anonymous]
     commands = described_class.naming_commands do
-      rows.map { |name| Memintro::Account::Verdict.grown(name, 1 << 20) } +
-        (Memintro::Finding::KINDS.keys + [:anonymous]).map { |kind|
-          Memintro::Finding.new(what: "x", kind: kind).advice
-        }
+      kinds.map { |kind| Memintro::Finding.new(what: "x", kind: kind).advice }
     end
     expect(commands.grep(/Memintro\./)).to eq([])
-    methods = rows.map { |name| Memintro::Account::Verdict.grown(name, 1 << 20) }
-    expect(methods.grep(/memintro \w+ PID/)).to eq([])
+  end
+
+  it "decides for texts of the extension" do
+    smaps = ->(kib) { "1-2 rw-p 0 00:00 0 [stack]\nRss: #{kib} kB\n" }
+    Memintro::Loader.need(:Account)
+    before, after = [4, 4096].map { |kib| Memintro::Account.of_hash(Memintro::Native.account_of_mappings(smaps[kib])) }
+    expect(after.diff(before).verdict.first).to end_with('Next: Memintro.holders("Fiber"), or "Thread".')
+    commands = described_class.naming_commands { after.diff(before).verdict.first }
+    expect(commands).to end_with("Next: memintro holders PID --class Fiber, or --class Thread.")
   end
 end

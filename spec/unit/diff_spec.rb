@@ -311,6 +311,12 @@ RSpec.describe Memintro::Diff do
       expect((of(60, rows, alone) - of(0, rows, alone)).account_private).to be_nil
     end
 
+    it "says nothing of shared memory where memory was given back, and none was shared" do
+      rows = { malloc_free: 80 << 20, mapped_files: 5 << 20 }
+      diff = of(60, rows.merge(malloc_free: 1 << 20)) - of(0, rows)
+      expect(diff.to_s).to include("-79.0 MiB").and match(/\A(?!.*shared with)/m)
+    end
+
     def saved(snapshot)
       file = File.join(Dir.mktmpdir("memintro-diff"), "a.json")
       snapshot.save(file)

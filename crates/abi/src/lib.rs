@@ -7,6 +7,7 @@
 //! Rule for neighbours: this crate depends on nothing. Its only behaviour is how figures add up and are read.
 #![no_std]
 
+mod account;
 mod allocators;
 mod dump;
 mod figures;
@@ -16,6 +17,7 @@ mod records;
 mod settings;
 mod status;
 
+pub use account::{AccountPart, AccountRow, Needs};
 pub use allocators::{ALLOCATORS, Allocator, GivesBack, Named, Tells};
 pub use dump::{
     DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, DumpStack, DumpStacks, EXIT_STATUS_UNKNOWN,

@@ -103,6 +103,41 @@ macro_rules! total_figures {
     };
 }
 
+/// The rows of an account of resident memory, in their order. All are bytes. An entry has what sentences call the row, its
+/// name, the part of the process that it belongs to ([`crate::AccountPart`]), and what must be known for it to be measured
+/// ([`crate::Needs`]).
+#[macro_export]
+macro_rules! account_rows {
+    ($make:ident) => {
+        $make! {
+            /// slots of live Ruby objects
+            RubyHeapLive ruby_heap_live: RubyHeap, Pages;
+            /// free slots on pages of Ruby's heap
+            RubyHeapFree ruby_heap_free: RubyHeap, Pages;
+            /// memory that Ruby objects own
+            MallocRubyObjects malloc_ruby_objects: Malloc, Owners;
+            /// compiled Ruby code
+            MallocIseqs malloc_iseqs: Malloc, Owners;
+            /// internal objects of Ruby's VM
+            MallocInternal malloc_internal: Malloc, Owners;
+            /// malloc memory that no Ruby object counts as its own
+            MallocNative malloc_native: Malloc, Owners;
+            /// memory that malloc has free but keeps
+            MallocFree malloc_free: Malloc, Chunks;
+            /// stacks of threads and fibers
+            ThreadStacks thread_stacks: Other, Pages;
+            /// pages of mapped files and libraries
+            MappedFiles mapped_files: Files, Mappings;
+            /// memory mapped past malloc
+            Anonymous anonymous: Other, Chunks;
+            /// memintro's own memory
+            Memintro memintro: Files, Pages;
+            /// memory that could not be attributed
+            Unattributed unattributed: Other, Pages;
+        }
+    };
+}
+
 /// Sorts a list of figures: into estimates, exact integers, maxima and old ones. All of them come last.
 #[doc(hidden)]
 #[macro_export]

@@ -6,8 +6,11 @@
 //! process that died without a report.
 
 pub mod account;
+pub mod advice;
 pub mod buffer;
 pub mod changes;
+pub mod copy_end;
+pub mod copy_lines;
 pub mod estimates;
 pub mod figures;
 pub mod formats;
@@ -19,3 +22,4 @@ pub mod raw_dump;
 pub mod report;
 pub mod sites;
 pub mod text;
+pub mod value;

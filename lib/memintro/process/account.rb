@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../error"
+require_relative "../support/advice"
+require_relative "../support/figure_lists"
 require_relative "../support/list"
 require_relative "../support/listed_figures"
 require_relative "../support/units"
@@ -18,8 +20,7 @@ module Memintro
     include ListedFigures
 
     # Rows, in their order.
-    NAMES = %i[ruby_heap_live ruby_heap_free malloc_ruby_objects malloc_iseqs malloc_internal malloc_native malloc_free
-               thread_stacks mapped_files anonymous memintro unattributed].freeze
+    NAMES = FigureLists::ACCOUNT.keys.freeze
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[rss shared_bytes private_bytes allocator pause_ms verdict notes rows].freeze
     # The first member of its JSON.
@@ -28,13 +29,9 @@ module Memintro
     LAYOUT = 1
     # The list among the figures.
     LISTED = :rows
-    # Characters of the longest bar.
-    BAR = 30
-    # The table says what is private where so much besides files is shared.
+    # Least shared memory besides files that is worth telling of.
     LEAST_SHARED = 1 << 20
-    # Rows with files, which all processes that map them share. Memintro's has its libraries.
-    WITH_FILES = %i[mapped_files memintro].freeze
-    private_constant :BAR, :LEAST_SHARED, :WITH_FILES
+    private_constant :LEAST_SHARED
 
     # @return [Integer] resident bytes: the sum of the rows
     attr_reader :rss
@@ -48,15 +45,12 @@ module Memintro
     attr_reader :notes
 
     # @api private
-    # @param hash [Hash{String => Object}] {#to_h} as JSON, from a file or a stranger
+    # @param hash [Hash{String, Symbol => Object}] {#to_h}, as the extension has it or as JSON from a file or a stranger
     # @return [Account]
     # @raise [AccountError]
     def self.of_hash(hash)
       hash = with_symbols(hash)
-      rows = Array(hash[:rows]).map do |row|
-        Row.new(NAMES.find { |name| name.to_s == row[:name].to_s }, Integer(row[:bytes]), row[:basis].to_s.to_sym,
-                row[:details] || {}, shared_bytes: row[:shared_bytes] && Integer(row[:shared_bytes]))
-      end
+      rows = Array(hash[:rows]).map { |row| Row.of_hash(row) }
       raise AccountError, "these are not the rows of memintro #{VERSION}" if rows.map(&:name) != NAMES
 
       new(rss: Integer(hash[:rss]), rows: rows, notes: Array(hash[:notes]).map(&:to_s), verdict: Array(hash[:verdict]),
@@ -75,14 +69,13 @@ module Memintro
     private_class_method :with_symbols
 
     # @api private
-    # @param unfinished [String, nil] a sentence, if the copy that counted ended before it had done all
-    def initialize(rss:, rows:, notes:, allocator:, pause_ms:, verdict: nil, unfinished: nil)
+    def initialize(rss:, rows:, notes:, allocator:, pause_ms:, verdict:)
       @rss = rss
       @rows = List.new(rows)
       @notes = notes.freeze
       @allocator = allocator
       @pause_ms = pause_ms
-      @verdict = (verdict || [*unfinished, *Verdict.of(self)]).freeze
+      @verdict = verdict.freeze
       freeze
     end
 
@@ -104,7 +97,8 @@ module Memintro
 
     # @return [Boolean] whether some memory besides files is shared, as after a fork
     def shares?
-      rows.sum { |row| WITH_FILES.include?(row.name) ? 0 : row.shared_bytes.to_i } >= LEAST_SHARED
+      besides_files = rows.reject { |row| FigureLists::ACCOUNT.fetch(row.name) == :files }
+      besides_files.sum { |row| row.shared_bytes.to_i } >= LEAST_SHARED
     end
 
     # @param name [Symbol] a row's name, or a figure's
@@ -130,41 +124,12 @@ module Memintro
 
     # @return [String] the sentences, and a table with a bar for each row
     def to_s
-      largest = [rows.map(&:bytes).max, 1].max
-      titles = "#{'bytes'.rjust(10)}   share#{'private'.rjust(12)}" if shares?
-      lines = rows.map do |row|
-        line(row.bytes, row.private_bytes, "#" * (BAR * row.bytes / largest), "#{row.name}#{mark(row)}#{counts(row)}")
-      end
-      [*verdict, "", *titles, *lines, line(rss, private_bytes, "", "RSS"),
-       *("" unless notes.empty?), *notes.map { |note| "Note: #{note}." }].join("\n")
+      Native.account_text(to_h, false)
     end
 
     # @return [String] one short line
     def inspect
       "#<#{self.class} #{Units.bytes(rss)}: #{verdict.first}>"
-    end
-
-    private
-
-    def line(bytes, own, bar, name)
-      own = shares? ? (own ? Units.bytes(own) : "unknown").rjust(12) : ""
-      share = bytes == rss ? "100.0%" : Units.share(bytes, rss)
-      "#{Units.bytes(bytes).rjust(10)}  #{share.rjust(6)}#{own}  #{bar.ljust(BAR)}  #{name}"
-    end
-
-    def mark(row)
-      row.basis == :measured || row.bytes.zero? ? "" : " (#{row.basis})"
-    end
-
-    # Whose stacks, where they are worth a word.
-    def counts(row)
-      return "" if row.name != :thread_stacks || row.bytes < LEAST_SHARED
-
-      kinds = { threads: "thread", fibers: "fiber" }.filter_map do |kind, noun|
-        found = row.details[kind].to_h
-        "#{Units.counted(found[:count], noun)} #{Units.bytes(found[:bytes])}" if found[:count].to_i.positive?
-      end
-      kinds.empty? ? "" : " (#{kinds.join(', ')})"
     end
 
     # Growth between two accounts. Frozen.
@@ -183,12 +148,10 @@ module Memintro
 
       # @api private
       def initialize(later, earlier)
-        @rss = later.rss - earlier.rss
-        @rows = List.new(later.rows.zip(earlier.rows).map do |now, before|
-          shared = now.shared_bytes - before.shared_bytes if now.shared_bytes && before.shared_bytes
-          Row.new(now.name, now.bytes - before.bytes, now.basis, shared_bytes: shared)
-        end)
-        @verdict = Verdict.of_growth(self).freeze
+        found = Native.account_growth(earlier.to_h, later.to_h, Advice.names_commands?)
+        @rss = found[:rss]
+        @verdict = found[:verdict].freeze
+        @rows = List.new(found[:rows].map { |row| Row.of_hash(row) })
         freeze
       end
 
@@ -199,8 +162,7 @@ module Memintro
 
       # @return [String] the sentence, and a table
       def to_s
-        [*verdict, "", *rows.map { |row| "#{Units.signed_bytes(row.bytes).rjust(11)}  #{row.name}" },
-         "#{Units.signed_bytes(rss).rjust(11)}  RSS"].join("\n")
+        Native.account_growth_text(to_h)
       end
 
       # @return [String] one short line
@@ -212,6 +174,5 @@ module Memintro
 end
 
 require_relative "account/row"
-require_relative "account/verdict"
-require_relative "account/reading"
+require_relative "account/copying"
 require_relative "account/mappings"

@@ -102,7 +102,7 @@ module Memintro
           raise RactorError, "#{Ractor.count} Ractors are alive, and the heap can be read only while there is one; " \
                              "Memintro.account(ruby: false) leaves it out"
         end
-        Account::Reading.take(ruby: ruby, pagemap: true, seconds: seconds, cgroup: CgroupFiles.new.read)
+        Account::Copying.take(ruby: ruby, pagemap: true, seconds: seconds, cgroup: CgroupFiles.new.read)
       end
     end
 

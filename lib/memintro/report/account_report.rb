@@ -1,9 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../process/account"
-require_relative "../support/names"
 require_relative "../support/style"
-require_relative "../support/units"
 
 module Memintro
   # An account as text, JSON or a page of its own: what `memintro account` prints.
@@ -30,7 +28,7 @@ module Memintro
       io.write(case format
                when :json then json
                when :html then html
-               else text(Style.for(io))
+               else Native.account_text(@account.to_h, Style.colour?(io)) << "\n"
                end)
       nil
     end
@@ -42,19 +40,8 @@ module Memintro
       JsonText.dump({ **head, **@account.to_h }) << "\n"
     end
 
-    def text(style)
-      first, *rest = @account.to_s.lines(chomp: true).map { |line| Names.printable(line) }
-      [style.bold(first), *rest].join("\n") << "\n"
-    end
-
     def html
-      rows = @account.rows.map do |row|
-        [Units.bytes(row.bytes), Units.share(row.bytes, @account.rss), row.basis.to_s, row.name.to_s]
-      end
-      Native.page("Memory of #{@name || "process #{@pid || Process.pid}"}",
-                  ["#{Units.bytes(@account.rss)} resident; allocator: #{@account.allocator}"],
-                  @account.verdict, @account.notes, [["Rows", %w[bytes share basis row], rows]],
-                  @account.rows.map { |row| [row.name.to_s, row.bytes] })
+      Native.account_page(@account.to_h, (@name || "process #{@pid || Process.pid}").to_s)
     end
   end
 end

@@ -2,7 +2,7 @@
 
 require_relative "../support/arguments"
 require_relative "../support/value_object"
-require_relative "diff/account_sentences"
+require_relative "../support/advice"
 require_relative "diff/change"
 require_relative "diff/totals_by_kind"
 require_relative "diff/notes"
@@ -176,7 +176,7 @@ module Memintro
 
     # As the extension writes it: `:text`, `:html`, or `:verdict`, the sentences that a text begins with.
     def written(format, top, io)
-      head = [header, period, later.process[:program]&.to_s, AccountSentences.new(self).list, notes]
+      head = [header, period, later.process[:program]&.to_s, Advice.names_commands?, notes]
       lists = sections.map do |name, changes|
         [name.name, Sections::TITLES[name], Sections::LAST.fetch(name, "counter"), changes.map(&:row)]
       end

@@ -46,6 +46,21 @@ module Memintro
       [:sites, :state, :count, nil, nil, ""],
       [:generation, :state, :count, nil, nil, ""]
     ].each(&:freeze).freeze
+    # The rows of an {Account}, and what each is a part of.
+    ACCOUNT = {
+      ruby_heap_live: :ruby_heap,
+      ruby_heap_free: :ruby_heap,
+      malloc_ruby_objects: :malloc,
+      malloc_iseqs: :malloc,
+      malloc_internal: :malloc,
+      malloc_native: :malloc,
+      malloc_free: :malloc,
+      thread_stacks: :other,
+      mapped_files: :files,
+      anonymous: :other,
+      memintro: :files,
+      unattributed: :other
+    }.freeze
 
     # Readers of the figures that a row of {CallSite} holds.
     module Readers

@@ -13,6 +13,9 @@ pub(super) fn lists() -> (&'static str, String) {
         let rows: Vec<String> = list.iter().map(row).collect();
         writeln!(text, "{}\n    ].each(&:freeze).freeze", rows.join(",\n")).unwrap();
     }
+    text.push_str("    # The rows of an {Account}, and what each is a part of.\n    ACCOUNT = {\n");
+    let rows: Vec<String> = AccountRow::ALL.iter().map(account_row).collect();
+    writeln!(text, "{}\n    }}.freeze", rows.join(",\n")).unwrap();
     text.push_str("\n    # Readers of the figures that a row of {CallSite} holds.\n    module Readers\n");
     let readers: Vec<String> = counted().map(|(figure, column)| reader(figure, "@row", column)).collect();
     write!(text, "{}    end\n\n", readers.join("\n")).unwrap();
@@ -22,6 +25,10 @@ pub(super) fn lists() -> (&'static str, String) {
     let readers: Vec<String> = held.map(|(place, figure)| reader(figure, "@figures", place)).collect();
     write!(text, "{}    end\n  end\nend\n", readers.join("\n")).unwrap();
     ("lib/memintro/support/figure_lists.rb", text)
+}
+
+fn account_row(row: &AccountRow) -> String {
+    format!("      {}: :{}", row.name(), snake(&format!("{:?}", row.part())))
 }
 
 fn row(figure: &Figure) -> String {
@@ -74,9 +81,12 @@ fn reader(figure: &Figure, list: &str, place: usize) -> String {
 pub(super) fn signatures() -> (&'static str, String) {
     let sortable: Vec<_> = SITE_FIGURES.iter().filter(|figure| figure.is_sortable()).collect();
     let names: Vec<_> = sortable.iter().map(|figure| format!(":{}", figure.name)).collect();
+    let rows: Vec<_> = AccountRow::ALL.iter().map(|row| format!(":{}", row.name())).collect();
     let mut text = format!(
-        "# Made by `rake figures` from crates/abi/src/lists.rs.\nmodule Memintro\n  type figure = {}\n\n  class CallSite\n",
-        names.join(" | ")
+        "# Made by `rake figures` from crates/abi/src/lists.rs.\nmodule Memintro\n  type figure = {}\n  \
+         type account_row = {}\n\n  class CallSite\n",
+        names.join(" | "),
+        rows.join(" | ")
     );
     for figure in SITE_FIGURES {
         let class = match (figure.unit, figure.adds) {

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use super::spread::Spread;
-use super::{Amount, Change, Doubts, Measure, Number, Options, page};
+use super::{Amount, Change, Doubts, Measure, Number, Options, account, page};
+use crate::advice::Advice;
 use crate::text::names::Names;
 use crate::text::printable;
 use crate::text::tables::{Aligned, dressed};
@@ -67,8 +68,8 @@ pub struct Diff {
     pub period: String,
     /// The program.
     pub program: Option<String>,
-    /// What is known of resident memory by its purpose.
-    pub account: Vec<String>,
+    /// For whom advice is.
+    pub advice: Advice,
     /// What limits the comparison.
     pub notes: Vec<String>,
     /// All lists.
@@ -110,7 +111,7 @@ impl Diff {
         page::write(out, &writer)
     }
 
-    fn section(&self, key: &str) -> Option<&Section> {
+    pub(super) fn section(&self, key: &str) -> Option<&Section> {
         self.sections.iter().find(|section| section.key == key)
     }
 }
@@ -131,7 +132,7 @@ impl Writer<'_> {
     pub(super) fn verdict(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         sentences.extend(self.memory());
-        sentences.extend(self.diff.account.iter().cloned());
+        sentences.extend(account::sentences(self.diff, self.diff.advice));
         for (key, change) in self.diff.kinds.iter().filter(|(_, change)| change.growth() >= WORTH_A_WORD) {
             let name = printable(&change.name);
             let mut letters = name.chars();

@@ -1,5 +1,6 @@
 //! What changed between two snapshots, and what grew over several, as texts and pages for people.
 
+mod account;
 mod change;
 mod diff;
 mod page;

@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 
+use crate::json::{self, Bytes};
 use crate::text::printable;
 
 const STYLE: &str = include_str!("style.css");
@@ -106,6 +107,74 @@ impl Page<'_> {
         }
         out.write_all(b"</body>\n</html>\n")
     }
+}
+
+/// A page of tables.
+#[derive(Clone, Debug)]
+pub(crate) struct Sheet<'a> {
+    /// The title and first line.
+    pub(crate) heading: &'a str,
+    /// Lines below it.
+    pub(crate) facts: &'a [String],
+    /// Sentences that a reader needs first.
+    pub(crate) verdict: &'a [String],
+    /// What to beware of.
+    pub(crate) notes: &'a [String],
+    /// The tables.
+    pub(crate) tables: &'a [Table<'a>],
+    /// Names and bytes for a treemap.
+    pub(crate) areas: Option<&'a [(&'a str, i64)]>,
+}
+
+/// A table of texts. The last cell of a row is a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Table<'a> {
+    /// Its title.
+    pub(crate) title: &'a str,
+    /// Titles of its columns.
+    pub(crate) heads: &'a [&'a str],
+    /// Its rows.
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Sheet<'_> {
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let shown = |texts: &[String]| -> Vec<String> {
+            texts.iter().map(|text| printable(text.as_bytes())).collect()
+        };
+        let heading = printable(self.heading.as_bytes());
+        let data = self.areas.map(areas_data);
+        let mut body: Vec<String> = data.iter().map(|_| AREAS_BODY.to_owned()).collect();
+        for Table { title, heads, rows } in self.tables {
+            let rows: Vec<String> = rows.iter().map(|cells| named_row(&shown(cells))).collect();
+            body.push(table(title, heads, &rows, None));
+        }
+        let page = Page {
+            title: &heading,
+            heading: Some(&heading),
+            facts: &shown(self.facts),
+            verdict: &shown(self.verdict),
+            notes: &shown(self.notes),
+            body: &body.join("\n"),
+            script: data.as_deref().map(|data| (AREAS, data)),
+        };
+        page.write(out)
+    }
+}
+
+fn named_row(cells: &[String]) -> String {
+    let Some((name, others)) = cells.split_last() else { return row(&[]) };
+    let mut cells: Vec<String> = others.iter().map(|text| cell(text, 0.0)).collect();
+    cells.push(named_cell(name.as_bytes(), name));
+    row(&cells)
+}
+
+/// As the script takes them.
+fn areas_data(areas: &[(&str, i64)]) -> String {
+    let area = |(name, bytes): &(&str, i64)| {
+        format!("[{},{bytes}]", json::text(printable(name.as_bytes()).as_bytes(), Bytes::Shown))
+    };
+    format!("{{\"rows\":[{}]}}", areas.iter().map(area).collect::<Vec<_>>().join(","))
 }
 
 /// Harmless between tags and in attributes.

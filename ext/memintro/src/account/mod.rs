@@ -175,7 +175,7 @@ impl Counting {
             let allocator = self.allocator.take().unwrap_or_else(|| statistics::of_libc(self.asks_libc));
             self.read = Some(Read { quick, files, allocator });
         }
-        let whole = self.copy.answered(outcome(&self.shared), self.deadline, interrupted)?;
+        self.copy.answered(outcome(&self.shared), self.deadline, interrupted)?;
         let Read { quick, mut files, allocator } = self.read.take()?;
         if let Some(quick) = quick {
             let table = table(&self.shared);
@@ -188,7 +188,7 @@ impl Counting {
         let text = unsafe { std::slice::from_raw_parts(text, length.min(TEXT)) };
         // Without the files it is no account.
         let text = files.map(|files| [&files, text, &self.shared_files].concat()).unwrap_or_default();
-        Some(Answer { text, whole, allocator, signal: self.copy.signal() })
+        Some(Answer { text, allocator, signal: self.copy.signal() })
     }
 }
 
@@ -196,8 +196,6 @@ impl Counting {
 pub(crate) struct Answer {
     /// Lines of figures.
     pub(crate) text: Vec<u8>,
-    /// Whether the copy came to its end.
-    pub(crate) whole: bool,
     /// What the allocator says.
     pub(crate) allocator: Statistics,
     /// The signal that has ended the copy, or 0.

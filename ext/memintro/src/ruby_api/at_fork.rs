@@ -4,17 +4,12 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use magnus::{Error, RModule, function, prelude::*};
 use rb_sys::VALUE;
 
 /// Names of Ruby's figures, interned before a fork.
 static NAMES: OnceLock<[VALUE; 2]> = OnceLock::new();
 static PID: AtomicUsize = AtomicUsize::new(0);
 static FIGURES: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-
-pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    native.define_singleton_method("objects_at_fork", function!(objects, 0))
-}
 
 /// Called in the parent, under the GVL.
 pub(super) fn prepare() {
@@ -36,8 +31,8 @@ pub(super) fn note(pid: usize) {
     PID.store(pid, Ordering::Release);
 }
 
-/// `[live, old]`; nil in a process that was not forked, or whose parent did not listen.
-fn objects() -> Option<(usize, usize)> {
+/// Live and old ones; `None` in a process that was not forked, or whose parent did not listen.
+pub(super) fn objects() -> Option<(usize, usize)> {
     if PID.load(Ordering::Acquire) != std::process::id() as usize {
         return None;
     }

@@ -1,6 +1,7 @@
 //! `Memintro::Native.diff` and `.trend`: what changed between snapshots, as text or page.
 
 use magnus::{Error, Float, RArray, RModule, RString, Ruby, Symbol, TryConvert, Value, function, prelude::*};
+use memintro_analysis::advice::Advice;
 use memintro_analysis::changes::{
     Amount, Change, Diff, Doubts, Measure, Number, Options, Section, Series, Trend,
 };
@@ -135,7 +136,7 @@ fn diff(
         header: head.text()?,
         period: head.text()?,
         program: program(&mut head)?,
-        account: head.texts()?,
+        advice: Advice::of(head.next()?),
         notes: head.texts()?,
         sections: all.rows(section)?,
         kinds: all.rows(kind)?,

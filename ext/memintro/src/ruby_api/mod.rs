@@ -62,7 +62,6 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     request::init(native)?;
     rounds::init(ruby, native)?;
     account::init(native)?;
-    at_fork::init(native)?;
     heap_dump::init(ruby, native)?;
     holding::init(native)?;
     blocks::init(native)?;

@@ -93,7 +93,7 @@ fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
     Ok(ruby.to_symbol(if (api.origin)() == Origin::PRELOADED { "preloaded" } else { "loaded" }))
 }
 
-fn is_tracking() -> bool {
+pub(super) fn is_tracking() -> bool {
     hook_link::found().is_some_and(|api| (api.mode)() != Mode::OFF)
 }
 

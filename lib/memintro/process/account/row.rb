@@ -25,6 +25,15 @@ module Memintro
       attr_reader :details
 
       # @api private
+      # @param hash [Hash{Symbol => Object}] {#to_h}, as the extension or JSON has it
+      # @return [Row] without a name where there is no such row
+      # @raise [ArgumentError, TypeError] if it is none
+      def self.of_hash(hash)
+        new(NAMES.find { |name| name.to_s == hash[:name].to_s }, Integer(hash[:bytes]), hash[:basis].to_s.to_sym,
+            hash[:details] || {}, shared_bytes: hash[:shared_bytes] && Integer(hash[:shared_bytes]))
+      end
+
+      # @api private
       def initialize(name, bytes, basis, details = {}, shared_bytes: nil)
         @name = name
         @bytes = bytes
