@@ -1,15 +1,16 @@
-//! What measurements need: which live blocks were born since one began, and what each call site of a thread allocated.
+//! Data of measurements: which live blocks were born since one began, and what each call site of a thread
+//! allocated.
 //!
-//! While a measurement is under way, each block that is born is noted beside the table of live blocks, with the thread
-//! and the *moment* of its birth, and each free removes the note. Moments are numbers that grow by one whenever a
-//! measurement begins or ends, so a block was born in a measurement if its moment is not before the beginning and
-//! before the end. A block that another thread frees, and whose address is handed out again, cannot be mistaken for
-//! the first one, as it could if a thread kept a list of its own.
+//! While a measurement is under way, each block that is born is noted beside the table of live blocks, with
+//! the thread and the *moment* of its birth, and each free removes the note. Moments are numbers that grow by
+//! one whenever a measurement begins or ends, so a block was born in a measurement if its moment is at or
+//! after the beginning and before the end. A block that another thread frees, and whose address is handed out
+//! again, cannot be mistaken for the first one, as it could if a thread kept a list of its own.
 //!
 //! Without a measurement an event costs one read of [`Births::is_on`].
 //!
-//! Rules for neighbours: only a busy thread (see [`crate::threads`]), or the one that has paused the world, calls what
-//! takes a lock.
+//! Rules for neighbours: only a busy thread (see [`crate::threads`]), or the one that has paused the world,
+//! calls functions that take a lock.
 
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use crate::lock::SpinLock;
 
 /// Parts of the notes, each with a lock of its own. A part that grows is copied under its lock.
 const SHARDS: usize = 64;
-/// Measurements of one thread that may be within each other.
+/// Most nested measurements of one thread.
 pub const MOST_NESTED: usize = 64;
 const SITE_BITS: u32 = 24;
 
@@ -31,7 +32,7 @@ pub struct Birth {
     pub size: u64,
     /// Number of its call site.
     pub site: u32,
-    /// Number of the thread, if that measures; else 0.
+    /// Number of the thread during a measurement; else 0.
     pub owner: u32,
     /// Moment of its birth.
     pub moment: u32,
@@ -114,8 +115,8 @@ impl Births {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Begins a measurement of the thread of `own`, and returns the moment; `None` if there are too many within each
-    /// other. The world is paused.
+    /// Begins a measurement of the thread of `own`, and returns the moment; `None` if too many are nested.
+    /// The world is paused.
     pub fn begin(&self, own: &Measuring, max_bytes: usize) -> Option<u32> {
         let depth = own.depth.get();
         let level = own.levels.get(depth as usize)?;
@@ -142,7 +143,7 @@ impl Births {
         self.moment.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// One measurement of the thread of `own` less needs the notes. The world is paused.
+    /// A measurement of the thread of `own` no longer needs the notes. The world is paused.
     pub fn close(&self, own: &Measuring) {
         own.open.set(own.open.get().saturating_sub(1));
         self.close_of(1);
@@ -256,7 +257,8 @@ impl Measuring {
 
     fn end(&self, begun: u32, visit: &mut dyn FnMut(u32, SiteSum), births: &Births) {
         let Some(at) = self.levels().iter().position(|level| level.get() == begun) else { return };
-        // SAFETY: the world is paused, so this thread is the only user. What was there is a value of its own.
+        // SAFETY: the world is paused, so this thread is the only user. The replaced value is dropped as a
+        // value of its own.
         let mut sums = unsafe { self.sums.get().replace(KeyMap::new()) };
         let outer = at.checked_sub(1).and_then(|at| self.levels.get(at)).map(Cell::get);
         for (one, next) in self.levels().iter().zip(self.levels().iter().skip(1)).skip(at) {
@@ -278,7 +280,7 @@ impl Measuring {
         sums.clear();
     }
 
-    /// Forgets what was summed up, because call sites get other numbers. The world is paused.
+    /// Forgets the sums, because call sites get other numbers. The world is paused.
     pub fn discard(&self) {
         // SAFETY: as in `end`.
         unsafe { (*self.sums.get()).clear() };

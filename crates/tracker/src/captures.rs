@@ -5,13 +5,14 @@
 //!
 //! # How a stack is copied without a fault
 //!
-//! Only what is known to be part of the running stack is read, so that it cannot be unmapped meanwhile. No system call is
-//! made, which a filter could refuse or punish.
+//! This reads only memory that is known to be part of the running stack, so it cannot be unmapped meanwhile.
+//! It makes no system call, which a filter could refuse or punish.
 //!
 //! | stack | ends | how that is known |
 //! |---|---|---|
-//! | of a thread or fiber of the VM | where the VM says | [`Captures::capture`] is told |
-//! | the first one of the program | where its arguments begin | [`know_first_stack`] is told; the kernel keeps what is below free |
+//! | of a thread or fiber of the VM | where the VM says | an argument of [`Captures::capture`] |
+//! | the first one of the program | where its arguments begin | an argument of [`know_first_stack`]; the
+//! kernel keeps the memory below free |
 //! | of another thread, close to its beginning | at the thread pointer | libc puts that on top of the stack, and makes none smaller than [`LEAST_STACK`] |
 //! | any other: of a signal handler, of another library's coroutines | with the page of the stack pointer | that page is in use |
 
@@ -39,7 +40,7 @@ pub struct Captures<const PLACES: usize> {
     next: AtomicU32,
 }
 
-/// What is known of the block, beside registers and stack.
+/// Facts about the block, apart from registers and stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth {
     /// Number of its call site.
@@ -48,7 +49,7 @@ pub struct Birth {
     pub kind: SiteKind,
     /// How often modules had been loaded.
     pub loads: u32,
-    /// Which start or clear that number belongs to.
+    /// The start or clear to which that number belongs.
     pub epoch: u32,
     /// How many allocations of the site it stands for.
     pub weight: u32,
@@ -130,7 +131,8 @@ impl<const PLACES: usize> Captures<PLACES> {
         }
     }
 
-    /// Visits those that wait, and keeps them. To be called where no thread writes any more, or where it does not matter.
+    /// Visits those that wait, and keeps them. For use when no thread writes any more, or when late writes do
+    /// not matter.
     pub fn each(&self, mut visit: impl FnMut(&CallerSample)) {
         let Some(memory) = NonNull::new(self.memory.load(Ordering::Acquire)) else { return };
         for (index, state) in self.states.iter().enumerate() {
@@ -150,11 +152,11 @@ impl<const PLACES: usize> Captures<PLACES> {
     }
 }
 
-/// Blocks that were sampled and are live: of a line that allocates a thousand blocks for each one that it leaks, the
-/// leaking function is seen in these only.
+/// Live sampled blocks. If a line allocates a thousand blocks for each one that it leaks, only these show the
+/// leaking function.
 ///
-/// Each address has one place, which the block that was sampled last has. So a free costs one read. All-zero memory is
-/// valid, and follows nothing.
+/// Each address has one place, which belongs to the block that was sampled last. So a free costs one read.
+/// All-zero memory is valid, and follows nothing.
 #[derive(Debug)]
 pub struct Followed {
     /// Low bits of the address; 0: none.
@@ -209,7 +211,7 @@ impl Followed {
         }
     }
 
-    /// Whether a block at this address is followed, or another one whose address ends alike.
+    /// Whether a block at this address is followed, or one whose address has the same low bits.
     #[inline(always)]
     #[must_use]
     pub fn may_follow(&self, address: u64) -> bool {
@@ -307,7 +309,7 @@ pub const IS_SUPPORTED: bool = cfg!(target_arch = "x86_64");
 
 /// Libc makes no stack smaller than this (`PTHREAD_STACK_MIN`).
 const LEAST_STACK: u64 = 16 << 10;
-/// What the kernel leaves free below the first stack's end, and more than that.
+/// More than the bytes that the kernel leaves free below the first stack's end.
 const FIRST_STACK: u64 = 8 << 20;
 /// Where the first stack of the program ends; 0: not known.
 static FIRST_STACK_END: AtomicU64 = AtomicU64::new(0);
@@ -317,7 +319,8 @@ pub fn know_first_stack(end: usize) {
     FIRST_STACK_END.store(end as u64, Ordering::Relaxed);
 }
 
-/// How many bytes from the stack pointer on may be read, in whole words. `known_end`: where the stack ends; 0: not known.
+/// How many bytes from the stack pointer on may be read, in whole words. `known_end`: the end of the stack;
+/// 0: unknown.
 #[cfg(target_arch = "x86_64")]
 fn copyable(sp: u64, thread: u64, known_end: u64) -> u64 {
     const PAGE: u64 = 4096;

@@ -4,8 +4,8 @@
 //! direct-mapped cache of its own. An entry is added to the shared counters when another site needs its place, or
 //! when a reader has paused the world ([`crate::threads`]). So sums are exact whenever they are read.
 //!
-//! The same cache tells when an allocation of a site is due to be looked at more closely ([`Schedule`]). That costs a
-//! comparison.
+//! The same cache decides when the native caller of an allocation is due to be sampled ([`Schedule`]). That
+//! costs a comparison.
 
 mod schedule;
 
@@ -33,7 +33,7 @@ macro_rules! define_counters {
         }
 
         impl Counters {
-            /// Adds what was counted. Nothing of it is an estimate.
+            /// Adds counted figures, none of which is an estimate.
             pub fn add_to(&self, sum: &mut BlockFigures) {
                 $(sum.$sum.value = sum.$sum.value.wrapping_add(self.$sum.load(Ordering::Relaxed));)+
                 $(sum.$max = sum.$max.max(self.$max.load(Ordering::Relaxed));)+
@@ -66,7 +66,7 @@ impl Young {
         add_in_generation(&self.bytes, BYTE_BITS, generation, bytes);
     }
 
-    fn of(&self, generation: u32) -> (i64, i64) {
+    fn in_generation(&self, generation: u32) -> (i64, i64) {
         let (of_blocks, blocks) = split(self.blocks.load(Ordering::Relaxed), BLOCK_BITS);
         if of_blocks == u64::from(generation) {
             (blocks, split(self.bytes.load(Ordering::Relaxed), BYTE_BITS).1)
@@ -105,8 +105,8 @@ impl Counters {
         self.schedule.due()
     }
 
-    /// These are of a new whole stack of that line. Allocations of all its stacks are due as often as those of a line alone:
-    /// a program may have a hundred thousand stacks, most of which allocate a few times only.
+    /// These counters are those of a new whole stack of that line. All stacks of a line share its schedule: a
+    /// program may have a hundred thousand stacks, and most of them allocate only a few times.
     pub fn begin_within(&self, line: &Self) {
         // The seed differs by stack and by process, which is all that is needed.
         self.schedule.begin_at(line.schedule.due(), core::ptr::from_ref(self).addr() as u64);
@@ -117,7 +117,7 @@ impl Counters {
         self.schedule.count_one();
     }
 
-    /// Nothing is due for long.
+    /// Makes the next due allocation a distant one.
     pub fn put_off(&self) {
         self.schedule.put_off(NEVER - 1);
     }
@@ -143,8 +143,8 @@ impl Counters {
         self.schedule.reset();
     }
 
-    /// A live block of this size is another site's from here on, as if that had allocated it. `young`: the present generation, if
-    /// it was born in that. The caller has paused the world.
+    /// Moves a live block of this size to another site, as if that site had allocated it. `young`: the
+    /// present generation, if the block was born in it. The caller has paused the world.
     pub fn give(&self, other: &Self, size: u64, young: Option<u32>) {
         let bytes = size.cast_signed();
         for (counters, blocks, bytes) in [(self, -1, bytes.wrapping_neg()), (other, 1, bytes)] {
@@ -158,7 +158,7 @@ impl Counters {
 
     /// Blocks and bytes that are live and were born in this generation. The caller has paused the world and flushed.
     pub fn young(&self, generation: u32) -> (i64, i64) {
-        self.young.of(generation)
+        self.young.in_generation(generation)
     }
 
     fn add(&self, delta: &Delta) {
@@ -201,8 +201,8 @@ struct Delta {
     allocations: Cell<u32>,
     /// The allocation that is due, counted as `allocations` are.
     due: Cell<u32>,
-    /// What is not live or not of this generation: so many of `allocations`, and so many of `total_bytes`. So a birth
-    /// need not count what is young.
+    /// The part of `allocations` and `total_bytes` that is not live or not of this generation. With it, a
+    /// birth need not count young blocks.
     other_blocks: Cell<u32>,
     other_bytes: Cell<u64>,
     frees: Cell<u64>,
@@ -271,7 +271,7 @@ impl Delta {
     }
 }
 
-/// The counters of one site in one generation, which the thread has at hand. To be used at once.
+/// The counters of one site in one generation, in the thread's cache. Valid until the cache changes.
 #[derive(Clone, Copy, Debug)]
 pub struct AtHand<'a>(&'a Delta);
 
@@ -321,8 +321,8 @@ impl CounterCache {
         delta
     }
 
-    /// The counters of `site` for a block of this age that is born or freed in this generation, if nothing has to be
-    /// added to the shared ones or begun first.
+    /// The counters of `site` for a block of this age that is born or freed in this generation. `None` if the
+    /// entry must first be flushed or started.
     #[inline(always)]
     #[must_use]
     pub fn at_hand(&self, site: u32, age: u32, generation: u32) -> Option<AtHand<'_>> {
@@ -360,7 +360,7 @@ impl CounterCache {
         self.freed_together(site, size, 1, age, generation, shared);
     }
 
-    /// The same of so many blocks, each of this size and age.
+    /// The same for a number of blocks, each of this size and age.
     #[inline(always)]
     pub fn freed_together<'a>(
         &self,
@@ -395,7 +395,8 @@ impl CounterCache {
     }
 }
 
-/// Where a site's counters are not known, no allocation is due before its counter is half full; then it is emptied.
+/// If a site's counters are unknown, no allocation is due before its counter is half full; then it is
+/// emptied.
 const NEVER: u32 = 1 << 31;
 
 #[cold]
@@ -419,7 +420,7 @@ fn come_due<'a>(
     let mean = counters.and_then(|counters| {
         counters.add(delta);
         if delta.allocations.get() == 0 {
-            // A place that is not taken yet has no mark, so its counter has gone all the way round.
+            // A free place has no mark, so its counter has wrapped around.
             counters.allocations.fetch_add(1 << 32, Ordering::Relaxed);
         }
         delta.reset(site, NEVER);

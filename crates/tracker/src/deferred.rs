@@ -1,4 +1,4 @@
-//! Events that cannot be recorded at once, in the order in which they happened.
+//! Events that cannot be recorded immediately, in the order in which they happened.
 //!
 //! While the world is paused ([`crate::threads`]), no thread records and no thread waits. Events are written down
 //! here, and the thread that ends the pause records them before any other thread goes on. The order is that in which
@@ -87,7 +87,7 @@ const fn all_bytes(places: u32) -> usize {
     places_bytes(places) + (places * WORDS_A_PLACE) as usize * 8
 }
 
-/// How far a thread goes with what was written down. What it leaves stays for the next thread that comes.
+/// How many of the written events a thread records. The next thread that comes records the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Some events, up to one that has not been written yet.
@@ -159,8 +159,8 @@ impl Deferred {
         self.places() / 2
     }
 
-    /// How many sleeps a thread makes before it writes an event down at this place, if any: the more, the less room is left, so that
-    /// whoever has closed the gate can finish.
+    /// How many sleeps a thread makes before it writes an event down at this place. Less room means more
+    /// sleeps, so that the thread that has closed the gate can finish.
     pub(crate) fn sleeps_before(&self, place: u32) -> Option<u32> {
         let (many, places) = (self.many(), self.places());
         match place {
@@ -245,7 +245,8 @@ impl Deferred {
         next >= end
     }
 
-    /// Whether this reader would leave even the next event to others. Called by the thread that has the turn.
+    /// Whether this reader would leave even the next event to other threads. Called by the thread that has
+    /// the turn.
     pub(crate) fn is_held_up(&self, end: u32, effort: Effort) -> bool {
         let next = self.read.load(Ordering::Relaxed);
         next < end
@@ -280,8 +281,8 @@ impl Deferred {
         true
     }
 
-    /// An event is not waited for any longer. From now on nothing is written here; the places after it are still read, and then
-    /// this memory is done. `false`: it has been written just now.
+    /// Gives up waiting for an event. From now on no event is written here; the reader still reads the places
+    /// after it, and then leaves this memory. `false`: the event has been written just now.
     fn pass_over(&self, state: &AtomicU32) -> bool {
         let is_passed_over =
             state.compare_exchange(FREE, PASSED_OVER, Ordering::Acquire, Ordering::Acquire).is_ok();
@@ -315,7 +316,7 @@ impl Deferred {
         }
     }
 
-    /// From now on nothing is written down, and what was written down is not read.
+    /// From now on no event is written down, and written events are not read.
     pub(crate) fn forget(&self) {
         self.memory.store(ptr::null_mut(), Ordering::Relaxed);
         self.reading.store(ptr::null_mut(), Ordering::Relaxed);

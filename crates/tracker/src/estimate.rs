@@ -22,7 +22,7 @@ use crate::chance;
 const COUNT_BITS: u32 = 16;
 const BYTE_BITS: u32 = 8;
 
-/// The sum of a figure over sampled blocks, and what is known of its error.
+/// The sum of a figure over sampled blocks, with its variance and skew.
 #[derive(Debug, Default)]
 struct Sum {
     value: AtomicU64,
@@ -144,7 +144,7 @@ impl Young {
         self.bytes.reset();
     }
 
-    fn of(&self, generation: u32) -> EstimatedYoung {
+    fn in_generation(&self, generation: u32) -> EstimatedYoung {
         if self.generation.load(Ordering::Relaxed) != u64::from(generation) {
             return EstimatedYoung::default();
         }
@@ -173,7 +173,7 @@ pub struct Share {
 impl Share {
     /// The weight of a block of this size that was sampled with this mean.
     #[must_use]
-    pub fn of(size: u64, mean: u64) -> Self {
+    pub fn by_size(size: u64, mean: u64) -> Self {
         Self::weighing(size, chance::weight(size, mean))
     }
 
@@ -244,8 +244,8 @@ impl Estimate {
         self.max_lifespan.store(max, Ordering::Relaxed);
     }
 
-    /// A live sampled block is another site's from here on, as if that had allocated it. `since_mark`: it was born after the last
-    /// mark. `young`: the present generation, if it was born in that.
+    /// Moves a live sampled block to another site, as if that site had allocated it. `since_mark`: it was
+    /// born after the last mark. `young`: the present generation, if it was born in it.
     pub fn give(&self, other: &Self, share: &Share, since_mark: bool, young: Option<u32>) {
         if let Some(generation) = young {
             self.young.remove(share, generation);
@@ -254,7 +254,7 @@ impl Estimate {
         for (estimate, sign) in [(self, -1), (other, 1)] {
             estimate.allocations.count(share, sign);
             estimate.total_bytes.measure(share, sign);
-            // What was there at the mark is gone, and so adds to the doubt.
+            // A block from before the mark is gone, which adds to the variance of growth.
             let doubt = if since_mark { sign as f64 } else { 1.0 };
             grow(&estimate.marked_bytes.variance, doubt * share.bytes_variance());
         }
@@ -271,7 +271,7 @@ impl Estimate {
     /// The live blocks that were born in this generation.
     #[must_use]
     pub fn young(&self, generation: u32) -> EstimatedYoung {
-        self.young.of(generation)
+        self.young.in_generation(generation)
     }
 
     /// Whether nothing was ever added.
@@ -289,8 +289,8 @@ impl Estimate {
     }
 }
 
-/// What is left of what came, went and is young. After a reset, frees can outweigh allocations. A remainder of a variance
-/// that is this small beside the values subtracted is only rounding.
+/// Old blocks: allocations less frees less young blocks. After a reset, frees can outweigh allocations. A
+/// remainder of a variance that is very small compared with the subtracted values is only rounding.
 #[must_use]
 pub fn old(came: &Estimated, went: &Estimated, young: &Estimated) -> Estimated {
     let left = |came: f64, went: f64, young: f64| {
@@ -337,9 +337,9 @@ mod tests {
             blocks in proptest::collection::vec((0u64..1 << 40, 1u64..=chance::MOST_MEAN, 0u32..9), 1..50),
         ) {
             let estimate = Estimate::default();
-            blocks.iter().for_each(|(size, mean, _)| estimate.born(&Share::of(*size, *mean), 9));
+            blocks.iter().for_each(|(size, mean, _)| estimate.born(&Share::by_size(*size, *mean), 9));
             blocks.iter().rev().for_each(|(size, mean, age)| {
-                estimate.died(&Share::of(*size, *mean), *age, true, 9);
+                estimate.died(&Share::by_size(*size, *mean), *age, true, 9);
             });
             let figures = estimate.figures();
             prop_assert_eq!(figures.allocations.value, figures.frees.value);
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn growth_is_unsure_by_what_came_and_what_went_since_the_mark() {
         let estimate = Estimate::default();
-        let (old, young) = (Share::of(1000, 4000), Share::of(64, 4000));
+        let (old, young) = (Share::by_size(1000, 4000), Share::by_size(64, 4000));
         estimate.born(&old, 1);
         estimate.born(&old, 1);
         estimate.mark();
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn what_is_young_is_live_and_of_this_generation() {
         let estimate = Estimate::default();
-        let (old, young) = (Share::of(1000, 4000), Share::of(64, 4000));
+        let (old, young) = (Share::by_size(1000, 4000), Share::by_size(64, 4000));
         estimate.born(&old, 3);
         assert_eq!(estimate.young(3).bytes.value, rounded_bytes(1000.0 * old.weight));
         estimate.born(&young, 4);
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn exact_blocks_have_no_error() {
         let estimate = Estimate::default();
-        estimate.born(&Share::of(77, 0), 0);
+        estimate.born(&Share::by_size(77, 0), 0);
         let figures = estimate.figures();
         assert_eq!((figures.allocations, figures.total_bytes), (Estimated::exact(1), Estimated::exact(77)));
         assert!(!estimate.is_empty());

@@ -1,9 +1,10 @@
 //! A quick filter for frees: it says which pages of the tracked heap hold no followed block.
 //!
-//! In sampled mode very few blocks are followed, and a free must find out with one load that its block is not. So
-//! there is a count for each page of 4 KiB, of the followed blocks that begin in it. Counts of neighbouring pages are
-//! neighbours: 256 KiB of heap share a cache line, so a program that frees where it allocates uses few of them.
-//! Addresses 4 GiB apart share a count, which only costs a needless lookup in the table.
+//! In sampled mode very few blocks are followed, and a free must find out with one load whether its block is
+//! one of them. So there is a count for each page of 4 KiB, of the followed blocks that begin in it. Counts
+//! of neighbouring pages are neighbours: 256 KiB of heap share a cache line, so a program that frees where it
+//! allocates uses few of them. Addresses 4 GiB apart share a count, which only costs a needless lookup in the
+//! table.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};

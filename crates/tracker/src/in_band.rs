@@ -1,11 +1,13 @@
-//! In-band records of blocks: the last 8 bytes of a block's usable size, which the caller has asked for on
-//! top of its own ([`EXTRA`]).
+//! In-band records of blocks: the last 8 bytes of a block's usable size, which the hook requests in addition
+//! to the program's bytes ([`EXTRA`]).
 //!
-//! Only for blocks of glibc's allocator: the word in front of a block says how long it is. A map, a byte for 32 bytes of the heap,
-//! says at which addresses a block with an in-band record begins: there is at most one in 32 bytes, because none is shorter. So no other
-//! thread writes that byte meanwhile, and no instruction has to be locked. (A bit for 16 bytes takes a quarter of the memory. But two
-//! threads that hand blocks to each other took 1.8 times the allocator's own time, and take 1.1.) The map lies in leaves, each
-//! for 256 MiB of address space, whose pages take memory where there are such blocks: 32 KiB for a mebibyte.
+//! Only for blocks of glibc's allocator: the word in front of a block holds its length. A map has a byte for
+//! each 32 bytes of the heap, which says whether a block with an in-band record begins there. At most one
+//! does, because no block is shorter. So only the owner of that block writes the byte, without a locked
+//! instruction. (A bit for each 16 bytes would take a quarter of the memory, but two threads that hand blocks
+//! to each other then take 1.8 times the allocator's own time instead of 1.1.) The map lies in leaves, each
+//! for 256 MiB of address space, whose pages take memory only where there are such blocks: 32 KiB for a
+//! mebibyte.
 //!
 //! Rules for neighbours: a record is written and read only by the owner of the block (it was just handed out, or is about to be
 //! given back), or while the world is paused.
@@ -26,7 +28,7 @@ use record::{decode, encode, tail, usable};
 /// Bytes that the allocator is asked for on top of a block's size.
 pub const EXTRA: usize = 8;
 
-/// The arguments of calloc that give [`EXTRA`] bytes more; the same if that is not possible.
+/// The arguments of calloc that request [`EXTRA`] more bytes; unchanged if that is not possible.
 #[inline(always)]
 #[must_use]
 pub fn with_extra(count: usize, size: usize) -> (usize, usize) {
@@ -36,32 +38,33 @@ pub fn with_extra(count: usize, size: usize) -> (usize, usize) {
     }
 }
 
-/// What x86-64 gives a program that asks for no more.
+/// The address space of an x86-64 program that requests no larger one.
 const ADDRESS_BITS: u32 = 47;
 const LEAF_SHIFT: u32 = 28;
 const MOST_PLACES: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
 /// Places that are left for threads that reserve leaves at the same time.
 const SPARE_LEAVES: usize = 64;
-/// Leaves that there may be: a heap of so many times 256 MiB, or in so many parts.
+/// Most leaves: the heap may have this many times 256 MiB, or this many parts.
 const MOST_LEAVES: usize = 1024;
 const UNIT_SHIFT: u32 = 5;
 const UNITS: usize = 1 << (LEAF_SHIFT - UNIT_SHIFT);
-/// What a unit of the map says: no block with an in-band record begins in these 32 bytes, or one does in their first or second half.
+/// Values of a unit of the map: no block with an in-band record begins in these 32 bytes, or one begins in
+/// their first or second half.
 const NOTHING: u8 = 0;
 const HALF_SHIFT: u32 = 4;
 
 #[derive(Debug)]
 struct Leaf([AtomicU8; UNITS]);
 
-/// What was found where a block with an in-band record should be.
+/// The result of reading an in-band record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No block with an in-band record begins there.
     Nothing,
     /// This one.
     Whole(Removed),
-    /// Somebody has written over its record, or the block is gone: an overrun, or a free that was missed. What it said is
-    /// not known.
+    /// The record was overwritten, or the block is gone: an overrun, or a missed free. Its contents are
+    /// unknown.
     Damaged,
 }
 
@@ -79,20 +82,21 @@ const LEAVES: u8 = 2;
 #[derive(Debug)]
 pub struct InBand {
     leaves: [AtomicPtr<Leaf>; MOST_PLACES],
-    /// The numbers of those that there are, plus 1, so that not all places have to be looked at.
+    /// The numbers of existing leaves, plus 1, so that a pass need not visit all places.
     numbers: [AtomicUsize; MOST_LEAVES],
     /// [`OFF`], [`TAKES`] or [`LEAVES`].
     state: AtomicU8,
     /// Generation of the last look for old blocks.
     looked: AtomicU32,
-    /// Where a pass over all blocks goes on ([`InBand::step`]): a place in `numbers`, and a unit of that leaf.
+    /// Where a pass over all blocks continues ([`InBand::step`]): a place in `numbers`, and a unit of that
+    /// leaf.
     reached: [AtomicUsize; 2],
-    /// Part of each check. Another one after each clear, so that no older record is believed.
+    /// Part of each check. It changes at each clear, so that older records do not match.
     salt: AtomicU64,
     damage: Damage,
 }
 
-/// A record that is whole: the usable bytes of its block, where it is, and what it says.
+/// An intact record: the usable bytes of its block, its address, and its contents.
 struct Whole {
     usable: u64,
     tail: *mut u64,
@@ -168,13 +172,13 @@ impl InBand {
 
     /// No block has a record from here on. The world is paused.
     pub fn end(&self) {
-        // In this order: an owner that sees the state gives a block back at once, and its address must not be known any more when it
-        // comes again.
+        // In this order: an owner that sees the state gives a block back immediately, and its address must be
+        // unknown when it is handed out again.
         self.discard();
         self.state.store(OFF, Ordering::Relaxed);
     }
 
-    /// Looks for old blocks another time.
+    /// Starts another pass over old blocks.
     pub fn postpone(&self, now: u32) {
         self.looked.store(now, Ordering::Relaxed);
     }
@@ -185,7 +189,7 @@ impl InBand {
         in_units.store(unit, Ordering::Relaxed);
     }
 
-    /// The leaves that there are, with their numbers.
+    /// The existing leaves, with their numbers.
     fn known(&self) -> impl Iterator<Item = (usize, *mut Leaf)> {
         let numbers = self
             .numbers
@@ -198,7 +202,7 @@ impl InBand {
         })
     }
 
-    /// No block has a record now, and none was damaged. The world is paused.
+    /// Forgets all records and all damage. The world is paused.
     pub fn forget_all(&self) {
         self.discard();
         self.salt.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
@@ -219,13 +223,13 @@ impl InBand {
         self.damage.forget_count();
     }
 
-    /// How many records were damaged since the last start or clear: what they said is lost.
+    /// How many records were damaged since the last start or clear: their contents are lost.
     pub fn damaged(&self) -> u64 {
         self.damage.count()
     }
 
-    /// How many signs there were, since the last start or clear, that somebody frees or resizes blocks, or writes beyond their
-    /// ends, behind the caller's back.
+    /// How often, since the last start or clear, a block seemed to be freed or resized without the hook, or
+    /// written beyond its end.
     pub fn escapes(&self) -> u64 {
         self.damage.escapes()
     }
@@ -267,8 +271,8 @@ impl InBand {
         })
     }
 
-    /// Takes the record of a block while another thread may be reading it, or moving it to a table. `None`: that thread was
-    /// first, or there is none, or it is damaged.
+    /// Takes the record of a block while another thread may be reading it, or moving it to a table. `None`:
+    /// that thread was first, or the record is missing or damaged.
     ///
     /// # Safety
     /// The block is the caller's.
@@ -286,8 +290,8 @@ impl InBand {
         Some(removed)
     }
 
-    /// Gives a block a record. `false`: nothing was done, because it cannot have one, or memory is needed first
-    /// ([`InBand::make_room`]), or the address has a record whose block's free was missed.
+    /// Writes the record of a block. `false`: nothing was done, because the block cannot have one, or memory
+    /// is needed first ([`InBand::make_room`]), or the address has a record whose block's free was missed.
     ///
     /// # Safety
     /// The block is the caller's, not null, and no other thread knows of it yet.
@@ -321,8 +325,7 @@ impl InBand {
         // SAFETY: the caller's promise.
         let Whole { tail, removed, .. } = unsafe { self.whole(address, now) }?;
         let ready = ready(&removed)?;
-        // Else it would look whole to a block that comes to this address by accident.
-        // SAFETY: as above.
+        // Otherwise it could look intact to a later block at this address. SAFETY: as above.
         unsafe { *tail = 0 };
         unit.store(NOTHING, Ordering::Relaxed);
         Some((removed, ready))
@@ -348,12 +351,13 @@ impl InBand {
         }
     }
 
-    /// Takes what is left at an address that was handed out again: the record of a block whose free was missed. It is `Whole` if
-    /// the new block ends where that one did; but not where another one may be left from before. `owns`: the new block is
-    /// the caller's.
+    /// Takes the record of a block whose free was missed from an address that was handed out again. It is
+    /// `Whole` if the new block ends where the old one did, unless an even older record may be left there.
+    /// `owns`: the new block is the caller's.
     ///
     /// # Safety
-    /// If so, it is.
+    ///
+    /// If `owns`, the caller owns the block.
     #[inline]
     pub unsafe fn take_stale(&self, address: usize, now: u32, owns: bool) -> Found {
         let Some(unit) = self.unit(address).filter(|unit| unit.load(Ordering::Relaxed) != NOTHING) else {
@@ -374,12 +378,12 @@ impl InBand {
         }
     }
 
-    /// A record of an earlier block may be left at this address, which is not to be believed.
+    /// A stale record of an earlier block may be left at this address.
     pub fn doubt(&self, address: usize) {
         self.damage.doubt(address);
     }
 
-    /// How many bytes of a block its owner may use; `None`: the allocator has to be asked. All but the record.
+    /// How many bytes of a block its owner may use: all but the record. `None`: the allocator must be asked.
     ///
     /// # Safety
     /// The block is the caller's.
@@ -412,7 +416,7 @@ impl InBand {
     #[cold]
     extern "C" fn reserve(&self, address: usize) -> bool {
         let place = &self.leaves[(address >> LEAF_SHIFT) & (MOST_PLACES - 1)];
-        // One place is left for each of some threads that come here at once.
+        // Some places are left for threads that come here at the same time.
         let is_full = self
             .numbers
             .get(MOST_LEAVES - SPARE_LEAVES)

@@ -9,13 +9,13 @@
 //! - [`objects`]: slot of a VM's object → its call site and birth
 //! - [`sites`]: call site → number, and its name
 //! - [`births`]: what was born during a measurement
-//! - [`captures`]: copies of registers and stacks, for those allocations of a site that are looked at more closely
+//! - [`captures`]: copies of registers and stacks, for allocations whose native callers are sampled
 //! - [`counters`]: what happened at a site
 //! - [`samples`]: the same for sampled blocks, with [`chance`], [`estimate`], [`filter`] and [`sampler`]
 //! - [`threads`]: per-thread state, and the pause that makes a reading exact
-//! - [`deferred`]: what happens during a pause
-//! - [`order`]: where the compiler computes what
-//! - [`ranges`]: where all of this memory is
+//! - [`deferred`]: events during a pause
+//! - [`order`]: controls where the compiler computes a value
+//! - [`ranges`]: the address ranges of all this memory
 //! - [`stack`]: touches the stack in advance, and detects calls that were left by `longjmp`
 
 pub mod births;

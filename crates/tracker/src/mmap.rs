@@ -82,8 +82,8 @@ pub(crate) fn reserve_at(address: *mut u8, len: usize, usable: bool) -> Result<(
     Ok(())
 }
 
-/// Whether nothing is mapped at a page. Changes nothing, and so costs a fraction of an attempt to map something there;
-/// that is made where the kernel does not answer.
+/// Whether no memory is mapped at a page. This changes nothing, so it costs a fraction of an attempt to map
+/// memory there. If the kernel does not answer, that attempt is made.
 pub(crate) fn is_vacant(page: *mut u8, len: usize) -> bool {
     let _errno = Errno::save();
     // With this flag, the kernel only looks whether all of it is mapped. libc's function is a cancellation point.
@@ -174,9 +174,9 @@ pub(crate) fn discard(address: *mut u8, len: usize) -> bool {
     unsafe { libc::madvise(address.cast(), len, libc::MADV_DONTNEED) == 0 }
 }
 
-/// Says of which pages of a mapping the kernel keeps something, in memory or elsewhere: a bit for each, of as many as `pages` has.
-/// All others were never touched, and are zero. Where the kernel does not say, all bits are set. It takes a microsecond for each
-/// word, instead of a page fault for each page.
+/// Sets a bit in `pages` for each page of a mapping that has contents, in memory or in swap. All others were
+/// never touched, and are zero. If the kernel does not say, all bits are set. This takes a microsecond for
+/// each word, instead of a page fault for each page.
 pub(crate) fn find_touched(address: *const u8, pages: &mut [u64]) {
     if !list_pages(address, pages, IS_PRESENT | IS_SWAPPED) {
         pages.fill(u64::MAX);
@@ -216,7 +216,9 @@ pub(crate) fn advise(address: *mut u8, len: usize, huge: bool) {
 
 /// Unmaps a mapping.
 ///
-/// # Safety `address` and `len` must be the result and the argument of one call of [`map`], and the memory must not
+/// # Safety
+///
+/// `address` and `len` must be the result and the argument of one call of [`map`], and the memory must not
 /// be used any more.
 pub unsafe fn unmap(address: NonNull<u8>, len: usize) {
     unreserve(address.as_ptr(), len);

@@ -11,8 +11,9 @@
 //! | a cell | the birth in the upper half, and the call site plus one in the lower half |
 //! | whether there is an object; whether it is old, and so dies only in a collection that looks at old ones; whether its contents were looked for, and found | three bits for each slot |
 //!
-//! The ends of objects are told one by one, or all at once by [`Areas::settle`], when the VM knows which ones live on. It
-//! may tell by bits of its own, of which 64 are looked at together where slots are of the size that one bit stands for.
+//! The VM reports the ends of objects one by one, or all together through [`Areas::settle`], when it knows
+//! which ones live on. It may report them by its own bits. 64 of these are read together if a slot has the
+//! size that one bit stands for.
 //!
 //! Rule for neighbours: one thread at a time changes it, the one that holds the VM's lock; or none, while the world is
 //! paused and others read.
@@ -70,9 +71,9 @@ pub struct Areas<'a> {
 }
 
 impl Areas<'_> {
-    /// A marking has ended: asks the judge about each slot of the next area whose object may have died, which is each
-    /// object if `all`. Those that are dead are removed, and `gone` is called for so many of them at a time that are
-    /// alike. `false`: there is no more area.
+    /// A marking has ended: asks the judge about each slot of the next area whose object may have died, or
+    /// about each object if `all`. Removes dead objects, and calls `gone` once for several like objects, with
+    /// their number. `false`: there is no more area.
     ///
     /// Both must leave the objects as they are.
     pub fn settle(
@@ -89,8 +90,8 @@ impl Areas<'_> {
         true
     }
 
-    /// Visits each object of the next area, which must all stay as they are. Those that are old, and of which the visit has
-    /// said `true`, are never visited by this again. `false`: there is no more area.
+    /// Visits each object of the next area. The visit must not change objects. Old objects for which it
+    /// returned `true` are never visited again. `false`: there is no more area.
     pub fn look(&mut self, now: u32, visit: &mut dyn FnMut(usize, Removed) -> bool) -> bool {
         // SAFETY: as in `settle`.
         let Some(area) = (unsafe { self.next.load(Ordering::Acquire).as_ref() }) else { return false };
@@ -192,8 +193,8 @@ impl Objects {
         }
     }
 
-    /// An area that has slots of this size, of which one is here. Where the present one has no room for so many, another one
-    /// takes its place, once for each size at most.
+    /// The area of this slot, for slots of this size. If the present one has too few cells, another one
+    /// replaces it, at most once for each size.
     #[cold]
     fn reshaped(&self, slot: usize, bytes: usize, now: u32, mut gone: impl FnMut(&Removed)) -> Option<&Area> {
         let cells = cells_of(bytes)?;
@@ -224,7 +225,7 @@ impl Objects {
         true
     }
 
-    /// An area with so many cells, for a slot that is here. It is not among those of its region yet.
+    /// A new area with this number of cells, for this slot. It is not yet in the list of its region.
     #[cold]
     fn new_area(&self, slot: usize, cells: usize) -> Option<&Area> {
         let place = self.regions.get(slot >> REGION_SHIFT)?;

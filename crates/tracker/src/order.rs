@@ -1,7 +1,7 @@
-//! Tells the compiler where to compute something. In the few functions that run in every call of malloc, it would otherwise
-//! keep more values in registers than there are without saving some first.
+//! Tells the compiler where to compute a value. In the few functions that run in every call of malloc, it
+//! would otherwise keep too many values in registers, and save some of them first.
 
-/// Does nothing. What follows is not computed before it.
+/// Does nothing. Later values are not computed before it.
 #[inline(always)]
 pub fn keep() {
     // SAFETY: there is no instruction.

@@ -7,7 +7,8 @@ use core::ffi::{CStr, c_long, c_void};
 pub struct ProcFile(c_long);
 
 impl ProcFile {
-    /// Opens it for reading, if that is possible. It is to be dropped soon, because the program may close what it does not know.
+    /// Opens it for reading, if that is possible. The caller drops it soon, because the program may close
+    /// descriptors that it does not know.
     #[must_use]
     pub fn open(path: &CStr) -> Option<Self> {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;

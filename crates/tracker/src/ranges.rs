@@ -1,6 +1,6 @@
-//! Where the memory of [`crate::mmap`] is, for readers who ask which pages are whose.
+//! The address ranges of the memory of [`crate::mmap`], for an account of the process' pages.
 //!
-//! The list has a fixed size and takes no lock: it is for an account, and nothing else depends on it. A range for which
+//! The list has a fixed size and takes no lock, because only an account depends on it. A range for which
 //! there is no room is left out.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -63,7 +63,7 @@ pub(crate) fn forget(start: usize, len: usize) {
 
 /// Visits the start and end of each range. Takes no lock.
 pub fn each(mut visit: impl FnMut(usize, usize)) {
-    // Used for nothing else, the sign would not be in the library.
+    // Without this use, the linker would leave the sign out of the library.
     let list = core::hint::black_box(&SIGN).list;
     for range in list.iter().take(USED.load(Ordering::Acquire)) {
         let (start, end) = (range.start.load(Ordering::Relaxed), range.end.load(Ordering::Acquire));

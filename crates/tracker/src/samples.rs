@@ -35,11 +35,11 @@ pub struct Sample {
     pub birth: u32,
     /// Number of marks before its birth.
     pub mark: u32,
-    /// What it paid for when it was drawn.
+    /// What the draw counted.
     pub drawn: Drawn,
 }
 
-/// What draws are made from.
+/// The unit in which draws are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Drawn {
@@ -54,7 +54,7 @@ impl Sample {
     #[must_use]
     pub fn share(&self) -> Share {
         match self.drawn {
-            Drawn::Bytes => Share::of(self.size, self.mean),
+            Drawn::Bytes => Share::by_size(self.size, self.mean),
             Drawn::Alike => Share::alike(self.size, self.mean),
         }
     }
@@ -86,7 +86,7 @@ pub struct Samples {
     /// Sums of the process.
     pub totals: Estimate,
     chunks: [AtomicPtr<Estimate>; CHUNKS],
-    /// How many of them, from the first one on, may have memory. To look at the others would bring in 63 pages.
+    /// How many of them, from the first one on, may have memory. Reading the others would bring in 63 pages.
     chunks_made: AtomicUsize,
     blocks: SpinLock<KeyMap<Sample>>,
     /// Number of blocks, which is read without the lock.
@@ -185,8 +185,8 @@ impl Samples {
         }
     }
 
-    /// Puts a block down to another site, if it is one of `from`: as if that had allocated it. `false`: no block is known
-    /// there. The world is paused.
+    /// Moves a block to another site, as if that site had allocated it, if its site is `from`. `false`: no
+    /// block is known there. The world is paused.
     pub fn give(&self, address: usize, from: u32, to: u32, now: u32) -> bool {
         if !self.filter.may_hold(address) {
             return false;

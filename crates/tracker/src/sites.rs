@@ -158,7 +158,7 @@ impl Sites {
         Some(Site { common: chunk.sites.get(place)?, rest: chunk.rests.get(place)? })
     }
 
-    /// What is counted of the objects of the site of this number.
+    /// The counters of the objects of the site of this number.
     #[inline]
     pub fn objects(&self, id: u32) -> Option<&SiteObjects> {
         self.chunk(id)?.objects.get(id as usize & (SITES_PER_CHUNK - 1))
@@ -191,8 +191,8 @@ impl Sites {
         (0..self.count()).filter_map(|id| Some((self.get(id)?, self.objects(id)?)))
     }
 
-    /// Bytes of [`mmap::mapped_bytes`] that have no memory: they are for objects, if none is tracked, for whole stacks and for
-    /// marks. (What native sites have of these is a page or two.)
+    /// Bytes of [`mmap::mapped_bytes`] that have no memory: they are reserved for objects, if none is
+    /// tracked, for whole stacks and for marks. (Native sites use a page or two of them.)
     pub fn unused_bytes(&self, tracks_objects: bool) -> usize {
         let rests = if self.has_rests.load(Ordering::Relaxed) { 0 } else { size_of::<Rest>() };
         let objects = if tracks_objects { 0 } else { size_of::<SiteObjects>() };

@@ -188,7 +188,7 @@ impl ThreadState {
         self.moving.set([u64::from(site).wrapping_add(1), size]);
     }
 
-    /// What became of that block has been recorded.
+    /// The outcome of the move has been recorded.
     #[inline]
     pub fn end_move(&self) {
         self.moving.set([0; 2]);
@@ -208,13 +208,13 @@ impl ThreadState {
     }
 }
 
-/// What a thread does before it opens the gate, with the world paused and no other pauser.
+/// Work of a thread before it opens the gate, with the world paused and no other pauser.
 ///
 /// The C ABI says that nothing unwinds through these calls. So no function inside malloc needs an unwind table for
 /// clean-up, and a thread that is cancelled there asynchronously is unwound as through any other C function.
 #[allow(improper_ctypes_definitions, reason = "all callers are Rust's, of the same build")]
 pub trait Settle: Sync {
-    /// Does what could not be done while the gate was closed, apart from events.
+    /// Does the work, apart from events, that had to wait while the gate was closed.
     extern "C" fn settle(&self);
     /// Adds the counters of a thread that has ended to the sites.
     extern "C" fn flush(&self, counters: &CounterCache);
@@ -251,7 +251,8 @@ pub struct Threads {
     forks: AtomicU32,
     /// Number of threads that wait for the pause.
     forks_to_come: AtomicU32,
-    /// The pauser is a fork that waits for what libc's fork waits for, too, and has not closed the gate.
+    /// The pauser is a fork that waits for a lock of libc's, as libc's fork itself does, and has not closed
+    /// the gate yet.
     fork_awaits_libc: AtomicBool,
     fences: AtomicBool,
     /// What was written down is being recorded, and more was written down meanwhile.
@@ -384,7 +385,7 @@ impl Threads {
         Some(Busy { state })
     }
 
-    /// Something is unusual from now on, until a pause ends and nothing is. For what changes without a pause.
+    /// Ends the fast paths until a pause finds all of their assumptions valid. For changes without a pause.
     pub fn make_unusual(&self) {
         self.unusual.store(1, Ordering::SeqCst);
     }

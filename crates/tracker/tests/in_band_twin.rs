@@ -1,5 +1,5 @@
-//! In-band records beside a table of the same blocks, event by event: what one says of a block the other must say, too,
-//! with frees and overruns planted of which neither hears. The blocks are glibc's own.
+//! Compares in-band records with a table of the same blocks, event by event: both must agree on each block,
+//! also after planted frees and overruns that neither records. The blocks are glibc's own.
 
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
 
@@ -23,14 +23,14 @@ static GENERATION: AtomicU32 = AtomicU32::new(7);
 /// Blocks that some thread has left to others.
 static SHARED: Mutex<Vec<Live>> = Mutex::new(Vec::new());
 
-/// What was planted, and what became of it.
+/// The planted errors, and their outcome.
 static ESCAPED: AtomicU64 = AtomicU64::new(0);
 static OVERRUN: AtomicU64 = AtomicU64::new(0);
 static HEALED: AtomicU64 = AtomicU64::new(0);
-/// Escaped frees of which the record was still whole.
+/// Missed frees whose record was still intact.
 static BELIEVED: AtomicU64 = AtomicU64::new(0);
 static LOST: AtomicU64 = AtomicU64::new(0);
-/// Bytes of live blocks, as the records have it and as the twin has it; bytes of those whose record was lost.
+/// Bytes of live blocks by the records and by the twin; bytes of blocks whose record was lost.
 static BYTES: AtomicU64 = AtomicU64::new(0);
 static TWINS_BYTES: AtomicU64 = AtomicU64::new(0);
 static LOST_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -40,7 +40,7 @@ struct Live {
     address: usize,
     size: u64,
     generation: u32,
-    /// Its last byte was written, beyond the size that was asked for, or it was resized in secret.
+    /// Its last byte was written, beyond the requested size, or it was resized without a record.
     is_overrun: bool,
 }
 
@@ -68,7 +68,7 @@ fn now() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// What the hook does where a block has just been handed out.
+/// Does what the hook does after a block was handed out.
 fn born(address: usize, size: u64, site: u32) -> Live {
     let now = now();
     let block = Block { site, size, generation: now };
@@ -124,14 +124,14 @@ fn born(address: usize, size: u64, site: u32) -> Live {
     Live { address, size, generation: now, is_overrun: false }
 }
 
-/// What the hook does before a block is given back or moved.
+/// Does what the hook does before a block is given back or moved.
 fn died(block: Live) {
     let now = now();
     // The bytes are the owner's up to what it is told.
     // SAFETY: the block is this thread's.
     let (told, found) =
         unsafe { (IN_BAND_RECORDS.usable(block.address), IN_BAND_RECORDS.take(block.address, now)) };
-    // One that was resized in secret may be smaller now.
+    // A block that was resized without a record may be smaller now.
     assert!(block.is_overrun || told.is_none_or(|told| told as u64 >= block.size));
     let known = match found {
         Found::Nothing => REST.remove(block.address, now),
@@ -143,10 +143,10 @@ fn died(block: Live) {
     TWINS_BYTES.fetch_sub(twin.size, Ordering::Relaxed);
     match known {
         Some(known) => {
-            // Where it was only moved aside, it may also be where it was.
+            // If it only moved aside, it may also be at its former place.
             assert_eq!((known.site, known.size), (twin.site, twin.size), "a damaged record was believed");
-            // Of a table, the age is less certain: a thread that was kept waiting with an old `now`, and then moves a heap
-            // page's blocks, takes those that were born meanwhile for as old as that.
+            // The table's age is less certain: a thread that had to wait with an old `now`, and then moves
+            // the blocks of a heap page, gives blocks that were born meanwhile that older age.
             if matches!(found, Found::Whole(_)) {
                 assert_eq!(known.age, now - block.generation);
             }
@@ -280,10 +280,11 @@ fn records_within_blocks_say_what_a_table_says() {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     assert!(count(&ESCAPED) > 0 && count(&OVERRUN) > 0 && count(&LOST) > 0 && count(&BELIEVED) > 0);
     assert_eq!(IN_BAND_RECORDS.damaged(), count(&LOST));
-    // To the byte.
+    // Exactly equal.
     assert_eq!(count(&BYTES), count(&TWINS_BYTES) + count(&LOST_BYTES));
 
-    // The same blocks are listed, but for those that were freed in secret or whose record was written over.
+    // The same blocks are listed, except those that were freed without a record or whose record was
+    // overwritten.
     let live: HashMap<usize, Live> =
         SHARED.lock().unwrap().iter().map(|block| (block.address, *block)).collect();
     let mut twins = HashMap::new();
@@ -314,19 +315,20 @@ fn records_within_blocks_say_what_a_table_says() {
         steps += 1;
     }
     assert!(steps > 3, "{steps}");
-    // Each that was not whole has been counted. (Of those freed in secret whose memory is gone, some have no twin any more.)
+    // Each damaged record has been counted. (Some blocks that were freed without a record, and whose memory
+    // is gone, have no twin any more.)
     let whole = expected.len() as u64 - in_table;
     assert!(IN_BAND_RECORDS.damaged() - damaged >= with_bits - whole, "{with_bits} {whole}");
     let mut moved = HashMap::new();
     REST.for_each(now(), &mut |address, block| assert!(moved.insert(address, block).is_none()));
-    // This test's own memory may lie by now where a block was freed in secret.
+    // This test's own memory may now lie where a block was freed without a record.
     assert!(moved.iter().all(|(address, block)| expected.get(address) == Some(block)));
     assert!(expected.keys().all(|address| moved.contains_key(address) || !live.contains_key(address)));
     IN_BAND_RECORDS.end();
     assert!(live.keys().all(|address| !IN_BAND_RECORDS.has(*address)));
 }
 
-/// Whoever clears the bit has the block: its owner, or who moves it.
+/// The thread that clears the byte first gets the block: its owner, or the thread that moves it.
 #[test]
 fn a_claimed_block_does_not_move() {
     static IN_BAND_RECORDS: InBand = InBand::new();

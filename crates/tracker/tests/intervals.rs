@@ -86,9 +86,9 @@ fn play(samples: f64, sites: u32, seed: u64, size: impl Fn(&mut Generator) -> u6
                 continue;
             }
             word = fresh();
-            estimate.born(&Share::of(size, MEAN), 0);
+            estimate.born(&Share::by_size(size, MEAN), 0);
             if is_freed {
-                estimate.died(&Share::of(size, MEAN), 0, true, 0);
+                estimate.died(&Share::by_size(size, MEAN), 0, true, 0);
             }
         }
         held.judge(&estimate, truth);

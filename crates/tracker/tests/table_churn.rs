@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memintro_tracker::table::{Block, Inserted, Table};
 
-/// Bytes that the table takes whatever the number of its blocks.
+/// Bytes that the table takes for any number of blocks.
 const FIXED_BYTES: usize = 512 * 1024;
 const BLOCKS: usize = 500_000;
 const RECENT: usize = 512;

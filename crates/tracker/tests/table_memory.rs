@@ -3,7 +3,7 @@
 
 use memintro_tracker::table::{Block, Inserted, Table};
 
-/// Bytes that the table takes whatever the number of its blocks.
+/// Bytes that the table takes for any number of blocks.
 const FIXED_BYTES: usize = 512 * 1024;
 
 #[test]

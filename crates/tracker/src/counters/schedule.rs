@@ -1,21 +1,21 @@
-//! When an allocation of a call site is due to be looked at more closely.
+//! Decides when the native caller of an allocation is due to be sampled.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::chance::Generator;
 
-/// When an allocation is due: the first eight of a site are, then one in some two, eight times, then one in some four,
-/// and so on. So a site that allocates a million blocks has some 140 that were due. The distances are random, because
-/// code that allocates in a pattern would otherwise always be met at the same step of it.
+/// When an allocation is due: the first eight of a site, then about one in two, eight times, then about one
+/// in four, and so on. So a site that allocates a million blocks has about 140 due ones. The distances are
+/// random, because a fixed distance could always hit the same step of code that allocates in a pattern.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    /// Allocations until the next one that is due, as far as threads have told; 0: the next one.
+    /// Allocations until the next due one, as far as threads have added theirs; 0: the next one.
     left: AtomicU32,
     /// How many were due.
     count: AtomicU32,
 }
 
-/// With each so many that were due, distances double.
+/// After this number of due allocations, distances double.
 const DUE_PER_STEP: u32 = 8;
 /// The greatest mean distance, as a power of two.
 const MOST_STEPS: u32 = 16;
@@ -49,7 +49,7 @@ impl Schedule {
         self.count.store(self.due().saturating_add(1), Ordering::Relaxed);
     }
 
-    /// None is due before so many.
+    /// Makes none due before this number of allocations.
     pub(super) fn put_off(&self, left: u32) {
         self.left.store(left, Ordering::Relaxed);
     }
@@ -59,8 +59,9 @@ impl Schedule {
         1 << (count / DUE_PER_STEP).min(MOST_STEPS)
     }
 
-    /// Begins as if so many had been due already, at any moment between two of them: of the numbers up to the greatest
-    /// distance, it is the lesser of two different ones how many allocations come before the next that is due.
+    /// Begins as if so many had been due already, at a random moment between two of them: the number of
+    /// allocations before the next due one is the lesser of two different random numbers up to the greatest
+    /// distance.
     pub(super) fn begin_at(&self, count: u32, seed: u64) {
         let mean = Self::mean(count);
         // Not the numbers that `next` draws.

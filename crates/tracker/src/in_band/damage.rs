@@ -1,15 +1,15 @@
-//! What is known of records that were damaged: how many, and at which addresses others may be left that are out of date.
+//! Damaged records: how many there were, and the addresses at which stale ones may be left.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Addresses that are kept. Records are given up before there are so many.
+/// Most addresses that are kept. The table takes over before there are so many.
 const MOST: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct Damage {
     count: AtomicU64,
     escapes: AtomicU64,
-    /// Addresses at which a record may be left whose block is gone. It lies where that block ended.
+    /// Addresses at which the record of a block that is gone may be left. It lies where that block ended.
     addresses: [AtomicUsize; MOST],
     /// How many there are, or would be.
     len: AtomicUsize,

@@ -1,5 +1,6 @@
-//! What others than a block's owner do with records, while the world is paused: list them, change their site, and move them to a
-//! table. Meanwhile an owner may claim its block ([`InBand::claim`]): it is whose clearing of the byte succeeds.
+//! Operations on records by threads that do not own the blocks, while the world is paused: list them, change
+//! their site, and move them to a table. Meanwhile an owner may claim its block ([`InBand::claim`]). The
+//! thread that clears the byte of the map first gets the record.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -23,10 +24,11 @@ const PAGES: usize = GROUPS / PAGE_GROUPS;
 const GROUPS_A_BLOCK: usize = 64;
 
 impl InBand {
-    /// Goes on with a pass over all blocks, and moves some to `table`: all if they are to leave ([`InBand::leave`]), else those
-    /// that will soon be too old for their records. Their records are void then. Visits about `most` blocks; `true`: the pass is
-    /// done. The world is paused, but may go on between two steps. `read` reads a word of memory, or says that there is none.
-    /// `dropped` gets those that the table does not take. A damaged record of a block that is to leave counts as damaged.
+    /// Continues a pass over all blocks, and moves records to `table`: all if they leave ([`InBand::leave`]),
+    /// else those of blocks that will soon be too old for them. Visits about `most` blocks; `true`: the pass
+    /// is done. The world is paused, but may run between two steps. `read` reads a word of memory, or returns
+    /// that there is none. `dropped` gets the blocks that the table does not take. A damaged record of a
+    /// block that leaves counts as damaged.
     #[inline(always)]
     pub fn step(
         &self,
@@ -41,7 +43,7 @@ impl InBand {
         let [in_leaves, in_groups] = &self.reached;
         let (first, mut from) = (in_leaves.load(Ordering::Relaxed), in_groups.load(Ordering::Relaxed));
         for (place, (index, leaf)) in self.known().enumerate().skip(first) {
-            for number in Touched::of(leaf).groups(from) {
+            for number in Touched::find(leaf).groups(from) {
                 if left == 0 {
                     self.reach(place, number);
                     return false;
@@ -81,16 +83,19 @@ impl InBand {
     /// What the record of a block says; `None`: it has none, or a damaged one.
     ///
     /// # Safety
-    /// Whoever owns the block keeps it until the world goes on, and so may be read.
+    ///
+    /// The owner of the block keeps it until the pause ends, so it may be read.
     pub unsafe fn get(&self, address: usize, now: u32) -> Option<Removed> {
         // SAFETY: the caller's promise.
         self.has(address).then(|| unsafe { self.whole(address, now) })?.map(|whole| whole.removed)
     }
 
-    /// Has the record of a block say this from here on. `false`: that has no room in it, and nothing was done.
+    /// Replaces the contents of a block's record. `false`: they do not fit, and nothing was done.
     ///
     /// # Safety
-    /// The block has a whole record, the world is paused, and whoever owns the block keeps it until that goes on.
+    ///
+    /// The block has an intact record, the world is paused, and the owner of the block keeps it
+    /// until the pause ends.
     pub unsafe fn rewrite(&self, address: usize, block: &Block) -> bool {
         // SAFETY: the caller's promise.
         let Some(usable) = (unsafe { usable(address) }) else { return false };
@@ -103,7 +108,7 @@ impl InBand {
     /// No block has a record from here on, because they cannot be read: each counts as damaged. The world is paused.
     pub fn give_up(&self) {
         let blocks = |leaf: *mut Leaf| {
-            Touched::of(leaf)
+            Touched::find(leaf)
                 .groups(0)
                 .map(|number| addresses(0, number, group(leaf, number)).count() as u64)
                 .sum::<u64>()
@@ -113,9 +118,9 @@ impl InBand {
         self.end();
     }
 
-    /// Visits all blocks with a record that is whole, in no order. The world is paused. `read` reads a word
-    /// of memory, or says that there is none: a block whose free was missed may be gone. The map itself is this process' own if
-    /// `is_own`; else it is read whole, as it comes from a file.
+    /// Visits all blocks with an intact record, in no order. The world is paused. `read` reads a word of
+    /// memory, or returns that there is none: a block whose free was missed may be gone. `is_own`: the map is
+    /// this process' own; otherwise it comes from a file and is read as a whole.
     #[inline(always)]
     pub fn for_each(
         &self,
@@ -125,7 +130,7 @@ impl InBand {
         mut visit: impl FnMut(usize, Removed),
     ) {
         for (index, leaf) in self.known() {
-            let touched = if is_own { Touched::of(leaf) } else { Touched::all() };
+            let touched = if is_own { Touched::find(leaf) } else { Touched::all() };
             for number in touched.groups(0) {
                 for address in addresses(index, number, group(leaf, number)) {
                     if let Some(found) = self.read_record(address, now, &mut read) {
@@ -136,7 +141,7 @@ impl InBand {
         }
     }
 
-    /// What a block's record says, as it is read from outside; `None`: it is damaged.
+    /// The contents of a block's record, read by another thread than the owner; `None`: it is damaged.
     #[inline(always)]
     fn read_record(
         &self,
@@ -149,11 +154,12 @@ impl InBand {
         decode(address, usable, record, now, self.salt())
     }
 
-    /// Gives back what of the map holds nothing: also pages that were only looked at are resident. The world is paused.
+    /// Gives back the empty pages of the map: a page that was only read is resident, too. The world is
+    /// paused.
     pub fn tidy(&self) {
         for (_, leaf) in self.known() {
             let mut empty = 0..0;
-            for number in Touched::of(leaf).pages(0) {
+            for number in Touched::find(leaf).pages(0) {
                 let first = number.wrapping_mul(PAGE_GROUPS);
                 if (first..first.wrapping_add(PAGE_GROUPS)).any(|number| group(leaf, number) != 0) {
                     give_back(leaf, &empty);
@@ -175,7 +181,7 @@ impl InBand {
 struct Touched([u64; PAGES / 64]);
 
 impl Touched {
-    fn of(leaf: *const Leaf) -> Self {
+    fn find(leaf: *const Leaf) -> Self {
         let mut bits = [0; PAGES / 64];
         mmap::find_touched(leaf.cast(), &mut bits);
         Self(bits)
@@ -201,7 +207,7 @@ impl Touched {
 
 /// No block with an in-band record begins in this leaf's part of the heap from here on.
 pub(super) fn set_to_nothing(leaf: *mut Leaf) {
-    for number in Touched::of(leaf).groups(0).filter(|number| group(leaf, *number) != 0) {
+    for number in Touched::find(leaf).groups(0).filter(|number| group(leaf, *number) != 0) {
         // SAFETY: as in `group`.
         unsafe { (*leaf.cast::<AtomicU64>().add(number)).store(0, Ordering::Relaxed) };
     }

@@ -1,4 +1,5 @@
-//! What a record is: 8 bytes at the end of a block of glibc's, and the word in front of the block that says where that is.
+//! The layout of a record: 8 bytes at the end of a block of glibc's. The word in front of the block gives
+//! that end.
 //!
 //! | bits of a record | what |
 //! |---|---|
@@ -8,8 +9,8 @@
 //! | 46–50 | slack, plus 1: the block's usable size, less the record, less the size that was asked for |
 //! | 51–63 | check: a hash of the address and of the bits above |
 //!
-//! So no record is 0. A write that changes the first byte is found for certain, and so is one that changes a single byte: the
-//! factor of the hash is chosen for that. Of other damage, one in 8,192 passes.
+//! So no record is 0. The check always detects a changed first byte and a change of any single byte: the
+//! factor of the hash is chosen for that. Other damage passes in one of 8,192 cases.
 
 use core::ptr;
 
@@ -27,9 +28,9 @@ const CHECK_SHIFT: u32 = SLACK_SHIFT + SLACK_BITS;
 const CHECK_BITS: u32 = u64::BITS - FIRST_BYTE - CHECK_SHIFT;
 
 const SITE_MASK: u64 = (1 << SITE_BITS) - 1;
-/// The greatest slack. It and more bits of a call site than there are have bits in common: see [`encode`].
+/// The greatest slack. It shares bits with call sites that are too large: see [`encode`].
 const MOST_SLACK: u64 = (1 << SLACK_BITS) - 2;
-/// From a birth as the table packs it to where it is here.
+/// The shift from a birth in the table's entry to a birth in a record.
 const BIRTH_UP: u32 = packed::BIRTH_SHIFT - SITE_BITS;
 
 /// The least that glibc hands out.
@@ -81,7 +82,7 @@ pub(super) fn encode(address: usize, usable: u64, block: &Block, salt: u64) -> O
     Some((body | check(address, body, salt) << CHECK_SHIFT) << FIRST_BYTE)
 }
 
-/// What a record says; `None` if it is none, or is another block's.
+/// The contents of a record; `None` if it is no record, or is another block's.
 #[inline(always)]
 pub(super) fn decode(address: usize, usable: u64, record: u64, now: u32, salt: u64) -> Option<Removed> {
     let turned = record.rotate_right(FIRST_BYTE);
@@ -121,7 +122,7 @@ pub fn is_glibcs(asked: usize, usable: usize) -> bool {
     usable as u64 == least || usable as u64 == least.wrapping_add(16)
 }
 
-/// Whether `usable` bytes are what the word in front of this block says: for a test of an allocator.
+/// Whether the word in front of this block gives `usable` bytes: for a test of an allocator.
 ///
 /// # Safety
 /// The block is the caller's.
@@ -173,7 +174,7 @@ mod tests {
             let record = encode(4096, usable, &block, 0);
             let removed = record.and_then(|record| decode(4096, usable, record, generation, 0));
             let expected = Removed { site, size, age: 0 };
-            // What together fills the bits that are compared is the table's.
+            // Blocks whose site and slack do not fit are in the table.
             if u64::from(site >> 15) | (96 - size) <= MOST_SLACK {
                 assert_eq!(removed, Some(expected));
             } else {

@@ -41,7 +41,7 @@ pub(super) fn cells_of(slot_bytes: usize) -> Option<usize> {
         .then(|| AREA_BYTES.checked_div(slot_bytes).unwrap_or(0).saturating_add(1))
 }
 
-/// What the VM says of an object at the end of a marking.
+/// The VM's verdict on an object at the end of a marking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is garbage.
@@ -52,8 +52,8 @@ pub enum Verdict {
     Old,
 }
 
-/// Where the VM keeps what a marking has found out about a page of its heap: a bit for each unit. That of a slot's first
-/// byte is the slot's.
+/// The VM's results of a marking for a page of its heap: a bit for each unit. The bit of a slot's first byte
+/// belongs to the slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
     /// Where it begins.
@@ -68,12 +68,12 @@ pub struct Page {
     pub old: *const u64,
 }
 
-/// The VM, which says what a marking has found out.
+/// The VM, which returns the results of a marking.
 pub trait Judge {
     /// The verdict on the object in this slot.
     fn verdict(&mut self, slot: usize) -> Verdict;
-    /// Those on the whole page that has this slot, in which there is an object; `None`: [`Judge::verdict`] has to be called for
-    /// each. What it answers can be read while the area is visited.
+    /// The verdicts on the whole page of this slot, which holds an object; `None`: [`Judge::verdict`] must be
+    /// called for each. The answer is readable while the area is visited.
     fn page(&mut self, slot: usize) -> Option<Page>;
 }
 
@@ -138,7 +138,8 @@ impl Area {
     /// Puts an object into the slot at this offset, unless there is one, or no slot begins there.
     #[inline(always)]
     pub(super) fn put_fast(&self, offset: usize, object: u64) -> bool {
-        // As in `cell`, where the size is known to be right; spelt out, for the compiler makes more of that.
+        // As in `cell`, for a size that is known to be right. It is written out here because the compiler
+        // generates better code for it.
         let reciprocal = u64::from(self.reciprocal.load(Ordering::Relaxed));
         let index = (offset as u64).wrapping_mul(reciprocal) >> 32;
         let begin = (index as u32).wrapping_mul(self.slot_bytes.load(Ordering::Relaxed));
@@ -316,8 +317,8 @@ fn slot_of(first: usize, size: usize, number: usize, bit: usize) -> usize {
 }
 
 impl Page {
-    /// The bits of the slots of a word, of which this slot is the one with the number `bit`; those of the `asked` ones
-    /// at least, of which none comes before it.
+    /// The bits of the slots of a word, in which this slot has the number `bit`: at least those of the
+    /// `asked` slots, all of which come at or after it.
     ///
     /// # Safety
     /// These bits can be read, and the asked slots are of this page.

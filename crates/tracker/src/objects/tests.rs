@@ -1,4 +1,4 @@
-//! The table is a map, and ends are told exactly, slot by slot and by bits.
+//! The table is a map, and ends are exact, slot by slot and by bits.
 
 use super::*;
 use proptest::prelude::*;
@@ -91,7 +91,7 @@ impl<F: Fn(usize) -> Verdict> Judge for Asking<F> {
 }
 
 proptest! {
-    /// Two tables of the same objects, of which one is told by bits.
+    /// Two tables of the same objects; one of them settles by bits.
     #[test]
     fn bits_of_pages_tell_the_same(
         slots in proptest::collection::btree_set(0usize..3 * 1638, 0..1500),

@@ -79,11 +79,11 @@ impl<const N: usize> Cache<N> {
     }
 }
 
-/// What is known of a stack.
+/// A known stack.
 #[derive(Debug)]
 struct StackEntry {
     key: Cell<u64>,
-    /// When the key was right: addresses of code are in it, which hold for one marking.
+    /// When the key was valid: it contains addresses of code, which are valid for one marking.
     stamp: Cell<u64>,
     /// A hash of the numbers of its frames, which always hold; 0: not known.
     numbers: Cell<u64>,
@@ -114,7 +114,7 @@ impl<const N: usize> StackSites<N> {
         is_it.then(|| entry.site.get())
     }
 
-    /// The same of an earlier stamp, if the frames have the same numbers. From then on it is of this stamp.
+    /// The same for an earlier stamp, if the frames have the same numbers. Then its stamp becomes this one.
     pub fn renewed(&self, key: u64, detail: u32, stamp: u64, numbers: u64) -> Option<u32> {
         let entry = self.entry(key);
         let is_it = entry.key.get() == key && entry.detail.get() == detail && entry.numbers.get() == numbers;

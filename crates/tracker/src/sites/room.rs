@@ -1,4 +1,4 @@
-//! What the interner may still map.
+//! The bytes that the interner may still map.
 
 /// A number of bytes that is never exceeded.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ impl Room {
         Self { bytes: 0, most: 0, kept: 0 }
     }
 
-    /// Sets the limit, which what is mapped already may exceed.
+    /// Sets the limit, which may be below the bytes that are already mapped.
     pub(super) fn limit(&mut self, most: usize) {
         self.most = most;
     }
@@ -30,7 +30,7 @@ impl Room {
         fits
     }
 
-    /// What was taken is not needed.
+    /// Returns bytes that were taken and are not needed.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
@@ -44,7 +44,7 @@ impl Room {
         fits
     }
 
-    /// Nothing is mapped any more but what stays.
+    /// Counts only the lasting part as mapped.
     pub(super) fn clear(&mut self) {
         self.bytes = self.kept;
     }

@@ -1,4 +1,4 @@
-//! What there is of a call site.
+//! The data of a call site.
 
 use core::ops::Deref;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -45,7 +45,7 @@ pub struct Common {
     pub counters: Counters,
 }
 
-/// What few call sites have. It lies apart, and so takes no memory for the others.
+/// Data that few call sites have. It lies apart, so the others take no memory for it.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Rest {
@@ -59,8 +59,8 @@ pub(super) struct Rest {
     pub(super) next: AtomicU32,
 }
 
-/// What is counted of a site's objects of the VM: their slots. It lies apart from the site, and so takes no memory as long as
-/// none is tracked. All-zero memory is a valid, empty one.
+/// The counters of a site's objects of the VM. They lie apart from the site, so they take no memory while no
+/// objects are tracked. All-zero memory is a valid, empty one.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SiteObjects {

@@ -216,7 +216,7 @@ impl Sites {
     }
 }
 
-/// What stacks are made of, at one instant: nothing is added meanwhile.
+/// The parts of all stacks at one instant. Nothing is added meanwhile.
 #[derive(Debug)]
 pub struct Tables<'a>(SpinGuard<'a, Inner>);
 

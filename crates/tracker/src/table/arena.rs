@@ -112,7 +112,7 @@ pub(super) fn is_roomy(word: Word) -> bool {
     word.used() * 3 + 1 < word.len()
 }
 
-/// The length to which an array with so many cells is shortened: with room for half as many more.
+/// The length to which an array with so many cells is shortened, with room for half as many more cells.
 fn shortest(used: usize) -> Option<usize> {
     length_for(used + used / 2)
 }

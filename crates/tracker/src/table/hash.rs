@@ -71,7 +71,7 @@ pub(super) struct Hash {
 impl Hash {
     /// The hash of an address, or `None` if the table cannot hold it.
     #[inline]
-    pub(super) fn of(address: usize) -> Option<Self> {
+    pub(super) fn of_address(address: usize) -> Option<Self> {
         let address = address as u64;
         // One comparison tests both ends: the rotation moves low bits to the top.
         if address.rotate_right(GRANULE_SHIFT) > GRANULE_MASK {
@@ -143,11 +143,11 @@ mod tests {
     fn every_address_comes_back() {
         for i in 0..1_000_000u64 {
             let original = (i.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) as usize & !7;
-            let hash = Hash::of(original).expect("48 bits, aligned");
+            let hash = Hash::of_address(original).expect("48 bits, aligned");
             assert_eq!(address(hash.shard, hash.residue), original);
         }
         for original in [0, 8, (1 << 48) - 8] {
-            let hash = Hash::of(original).expect("48 bits, aligned");
+            let hash = Hash::of_address(original).expect("48 bits, aligned");
             assert_eq!(address(hash.shard, hash.residue), original);
         }
     }
@@ -159,7 +159,7 @@ mod tests {
             assert_eq!(address(first.shard, first.residue), unit << UNIT_SHIFT);
             assert_eq!(address(last.shard, last.residue), (unit << UNIT_SHIFT) + 4080);
             for place in 0..256 {
-                let hash = Hash::of((unit << UNIT_SHIFT) + place * 16).expect("aligned");
+                let hash = Hash::of_address((unit << UNIT_SHIFT) + place * 16).expect("aligned");
                 assert_eq!(hash.shard, first.shard);
                 assert!((first.residue..=last.residue).contains(&hash.residue));
             }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn other_addresses_are_refused() {
         for address in [1, 4, 7, 0x1001, 1 << 48, (1 << 48) + 8, usize::MAX, usize::MAX & !7] {
-            assert_eq!(Hash::of(address), None, "{address:#x}");
+            assert_eq!(Hash::of_address(address), None, "{address:#x}");
         }
     }
 
@@ -183,7 +183,7 @@ mod tests {
         for spacing in [4096, 4112, 8208, 65_552, 1 << 20, 1 << 21] {
             let mut shards = [0u32; 256];
             for i in 0..256_000 {
-                shards[Hash::of(0x7f12_3456_0010 + i * spacing).expect("aligned").shard] += 1;
+                shards[Hash::of_address(0x7f12_3456_0010 + i * spacing).expect("aligned").shard] += 1;
             }
             let (least, most) = (shards.iter().min().unwrap(), shards.iter().max().unwrap());
             assert!(*least > 850 && *most < 1150, "{spacing}: {least}..{most}");

@@ -72,7 +72,7 @@ impl Table {
         now: u32,
         accept: Accept,
     ) -> Option<Inserted> {
-        let Some(hash) = Hash::of(address) else { return Some(Inserted::Full) };
+        let Some(hash) = Hash::of_address(address) else { return Some(Inserted::Full) };
         let mut home = match self.home(address, hash, accept) {
             Ok(home) => home,
             Err(Away::NoMemory) => return Some(Inserted::Full),
@@ -106,7 +106,7 @@ impl Table {
 
     /// Removes a block from the buckets. Returns `Continue` if its heap page is no longer closed.
     pub(super) fn take_from_buckets(&self, address: usize, now: u32) -> ControlFlow<Option<Removed>> {
-        let Some(hash) = Hash::of(address) else { return ControlFlow::Break(None) };
+        let Some(hash) = Hash::of_address(address) else { return ControlFlow::Break(None) };
         match self.home(address, hash, Accept::ClosedPages) {
             Ok(home) => ControlFlow::Break(self.take_at(home, hash, now)),
             Err(Away::NoMemory) => ControlFlow::Break(None),
@@ -140,7 +140,7 @@ impl Table {
 
     #[inline(never)]
     fn prefetch_bucket(&self, address: usize) {
-        let Some(hash) = Hash::of(address) else { return };
+        let Some(hash) = Hash::of_address(address) else { return };
         let Some(span) = self.spans.get(hash.shard) else { return };
         let buckets = span.load(hash.shard);
         if let Some(bucket) = buckets.bucket(hash.home(buckets.count())) {
@@ -150,7 +150,7 @@ impl Table {
 
     /// Reads the value of the block's entry in the buckets. Returns `Continue` if its heap page is no longer closed.
     pub(super) fn find<T>(&self, address: usize, read: impl FnOnce(u64) -> T) -> ControlFlow<Option<T>> {
-        let Some(hash) = Hash::of(address) else { return ControlFlow::Break(None) };
+        let Some(hash) = Hash::of_address(address) else { return ControlFlow::Break(None) };
         let home = match self.home(address, hash, Accept::ClosedPages) {
             Ok(home) => home,
             Err(Away::NoMemory) => return ControlFlow::Break(None),

@@ -231,7 +231,7 @@ impl Table {
         loop {
             let mut found = None;
             let all = self.visit_unit(unit, |address, _| found = Some(address));
-            let Some(hash) = found.and_then(Hash::of) else { return all };
+            let Some(hash) = found.and_then(Hash::of_address) else { return all };
             let Some(home) = self.home_unchecked(hash) else { return false };
             let _ = self.take_at(home, hash, now);
         }

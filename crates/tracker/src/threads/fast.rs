@@ -15,7 +15,7 @@ impl Threads {
         self.enter_unless(state, || u64::from(self.unusual.load(Ordering::Relaxed)))
     }
 
-    /// The same for events that are not malloc's: all that it asks for is an open gate, and no need of fences.
+    /// The same for events that are not malloc's: it only needs an open gate and no fences.
     #[inline(always)]
     #[must_use]
     pub fn enter_if_open(&self, state: &ThreadState) -> bool {

@@ -90,7 +90,7 @@ impl Threads {
                 return Held::Paused;
             }
             if self.fork_awaits_libc.load(Ordering::Relaxed) {
-                // What that fork waits for, this one would wait for next.
+                // This fork would wait for the same lock next.
                 let _ = wait_round(&mut rounds_for_libc, u32::MAX);
             } else if !wait.round(wait_round) {
                 return Held::NotPaused;
@@ -126,8 +126,8 @@ impl Threads {
         let is_quiet =
             self.gate.load(Ordering::Acquire) == CLOSED && !self.states().any(ThreadState::is_leaving);
         if own.is_busy() || own.is_noting() || is_quiet {
-            // Nothing was written down. Or it was interrupted while recording or writing down, so a later thread records what
-            // was.
+            // No event was written down. Or this thread was interrupted while it recorded or wrote an event
+            // down, so a later thread records the written ones.
             return self.leave(forkers);
         }
         own.busy.store(stack::pointer(), Ordering::Relaxed);

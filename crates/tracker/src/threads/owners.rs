@@ -46,7 +46,7 @@ impl Threads {
         }
     }
 
-    /// Takes back what an owner has left that does not exist in this process. `false`: that is not possible now.
+    /// Takes back the figures of an owner that does not exist in this process. `false`: not possible now.
     fn take_over(&self, state: &ThreadState) -> bool {
         if !state.left.load(Ordering::Relaxed) {
             return true;

@@ -67,7 +67,7 @@ impl Threads {
         }
         own.busy.store(stack::pointer().wrapping_add(CALLERS_BYTES), Ordering::Relaxed);
         let gate = self.gate.load(Ordering::Acquire);
-        // Whoever has not written to its place yet never does.
+        // A thread that has not written to its place yet never will.
         self.deferred.orphan(places(gate));
         self.record_written(own, gate, Effort::Whole);
         Some(Paused { threads: self, own, opens: false })

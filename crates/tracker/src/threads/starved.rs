@@ -1,4 +1,4 @@
-//! Whether the threads that a pauser waits for only wait for a processor. See [`super`].
+//! Finds out whether threads that a pauser waits for only lack a processor. See [`super`].
 
 use core::ffi::CStr;
 use core::ptr;
@@ -10,12 +10,12 @@ use crate::proc_file::ProcFile;
 
 /// Fewer sleeps are those of a thread that must not wait for long.
 const SLEEPS_OF_THE_PATIENT: u32 = 3_000;
-/// How many times longer than it would a pauser waits at most for threads that wait for a processor.
+/// The factor by which a pauser extends its wait, at most, for threads that lack a processor.
 const TIMES: u32 = 20;
 
-/// The wait for threads that are in the middle of something. It is given up after some sleeps, but not because a processor has so
-/// much else to do that they have not got their turn: for them it lasts up to [`TIMES`] times as long. So what is given up on, if
-/// anything, is a thread that does not want to run, because a signal handler that waits has interrupted it.
+/// The wait for threads that are in the middle of recording. It ends after some sleeps, or after [`TIMES`]
+/// times as many if these threads lack a processor. So it usually gives up only on a thread that cannot run
+/// because it is interrupted by a signal handler that waits.
 pub(super) struct Wait<'a> {
     threads: &'a Threads,
     own: &'a ThreadState,
@@ -29,7 +29,7 @@ impl<'a> Wait<'a> {
         Self { threads, own, sleeps, rounds: 0, times: 0 }
     }
 
-    /// Waits one round in the way of `wait`; `false` when there were enough.
+    /// Waits one round by `wait`; `false` after the last one.
     pub(super) fn round(&mut self, wait: fn(&mut u32, u32) -> bool) -> bool {
         if wait(&mut self.rounds, self.sleeps) {
             return true;
@@ -45,7 +45,7 @@ impl<'a> Wait<'a> {
 }
 
 impl Threads {
-    /// Whether another thread that is in the middle of something has no processor.
+    /// Whether another thread that is recording has no processor.
     #[cold]
     fn is_starved(&self, own: &ThreadState) -> bool {
         let is_amid = |state: &ThreadState| {
