@@ -1,7 +1,7 @@
-//! What else would hold objects if their shortest ways were gone.
+//! Finds what would still hold objects if their shortest ways were cut.
 //!
-//! A way is cut where it fans out: between the last holder that many of the objects share and what that holds, such as
-//! between a list and its elements. Another way is one reference to what was cut off, from a holder that stays.
+//! A way is cut where it fans out: behind the last holder that many of the objects share, for example between
+//! a list and its elements. Another way is a reference from a holder that stays to a part that was cut off.
 
 use crate::graph::{Edge, Graph};
 use crate::intern::Map;
@@ -12,8 +12,8 @@ use crate::read::line::Type;
 use crate::steps::{class_of, edge_name};
 use std::cmp::Reverse;
 
-/// The keys of other ways, most objects first. Each has the number of references by which it holds the objects, or what
-/// these hang on.
+/// The keys of other ways, most objects first. Each has the number of references by which it holds the
+/// objects, or holders of theirs that were cut off.
 pub(crate) fn other_ways(graph: &Graph, keys: &mut Keys, objects: &Bits) -> Vec<(u32, u64)> {
     let mut cut = Cut::above(graph, keys.tree(), objects);
     let mut found: Map<u32, u64> = Map::default();
@@ -24,7 +24,7 @@ pub(crate) fn other_ways(graph: &Graph, keys: &mut Keys, objects: &Bits) -> Vec<
             }
         }
     }
-    // What this holder refers to in one way has been counted.
+    // This holder's reference of one kind has been counted.
     let mut counted = Bits::none(graph.len());
     let mut others = Vec::new();
     for holder in 0..graph.len() as u32 {
@@ -44,7 +44,7 @@ pub(crate) fn other_ways(graph: &Graph, keys: &mut Keys, objects: &Bits) -> Vec<
         {
             continue;
         }
-        let above = keys.of(holder);
+        let above = keys.holders_key(holder);
         for edge in &others {
             let name = edge_name(graph, holder, *edge);
             *found.entry(keys.extended(above, holder, name.as_deref())).or_default() += cut.weight(edge.to);
@@ -55,7 +55,7 @@ pub(crate) fn other_ways(graph: &Graph, keys: &mut Keys, objects: &Bits) -> Vec<
     found
 }
 
-/// Whether a reference is none that Ruby drops by itself: caches of code, words that wait on a stack.
+/// Whether Ruby does not drop the reference by itself, as it does with caches of code and words on a stack.
 fn lasts(graph: &Graph, holder: u32, edge: Edge) -> bool {
     let name = graph.edge_names.bytes_of(edge.name);
     match graph.type_of(holder) {
@@ -65,15 +65,15 @@ fn lasts(graph: &Graph, holder: u32, edge: Edge) -> bool {
     }
 }
 
-/// What is cut off.
+/// The parts that are cut off.
 struct Cut {
     /// The objects, and holders that none of the others shares.
     off: Bits,
-    /// Where it is cut: their holders are shared.
+    /// The objects at the cut: their holders are shared.
     at: Bits,
-    /// How many of the objects hang on one of the latter, if it may be several.
+    /// How many of the objects depend on one of these, if there may be several.
     weights: Map<u32, u64>,
-    /// Objects whose ways were looked at, and those among them that are cut off.
+    /// Objects whose ways were examined, and those of them that are cut off.
     seen: Bits,
     lost: Bits,
 }
@@ -102,7 +102,7 @@ impl Cut {
             let (mut here, mut highest) = (object, None);
             while highest.is_none() {
                 match tree.holder(here) {
-                    // Arrays share what a hidden one has.
+                    // Arrays share the elements of a hidden one.
                     Holder::Object(holder) if is_hidden(graph, holder) => {
                         here = holder;
                         *cut.weights.entry(holder).or_default() += 1;
@@ -154,7 +154,7 @@ impl Cut {
                 self.lost.add(here);
             }
             match tree.holder(here) {
-                // What is above the cut stays.
+                // Holders above the cut stay.
                 Holder::Object(holder) if !self.at.has(here) => here = holder,
                 _ => break,
             }

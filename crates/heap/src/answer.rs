@@ -6,16 +6,16 @@ use memintro_analysis::text::units;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// What a command has found.
+/// The result of a command.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// The first line: what a tired person needs.
+    /// The first line, with the main result.
     pub sentence: String,
     /// The command's own fields.
     pub fields: Map<String, Value>,
     /// The lines below the sentence.
     pub lines: String,
-    /// What limits the answer.
+    /// The limits of the answer.
     pub notes: Vec<String>,
 }
 
@@ -67,19 +67,19 @@ impl Answer {
     }
 }
 
-/// What was read, for the head of every answer.
+/// The dump, for the head of every answer.
 #[derive(Debug)]
 pub struct Read<'a> {
-    /// What the dump says of itself.
+    /// The dump's own header and end.
     pub about: &'a About,
-    /// How the reading went.
+    /// Problems of the reading.
     pub reading: &'a Reading,
     /// Objects, bytes and references.
     pub counts: (u64, u64, u64),
 }
 
 impl Read<'_> {
-    /// What limits every answer from this dump.
+    /// The limits of every answer from this dump.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let (objects, ..) = self.counts;

@@ -1,5 +1,5 @@
-//! Names of classes, and of what takes the place of one for objects of the VM, as Ruby's own histogram in the extension has
-//! them (`ext/memintro/src/heap/classes.rs`); and all names by which such objects may be asked for.
+//! Names of classes, the names that objects of the VM have instead, as in the extension's histogram
+//! (`ext/memintro/src/heap/classes.rs`), and all names by which users may select such objects.
 
 use crate::kinds::Facts;
 use crate::read::line::Type;
@@ -14,7 +14,7 @@ const ZOMBIE: &str = "(awaiting its finalizer)";
 /// Before the name of a sort of the VM's objects.
 const IMEMO: &str = "imemo_";
 
-/// What a kind has for its sort and its label: of a class of one object, what those are called, and whose class it is.
+/// The sort and the label of a kind; for a class of one object, the name for such classes, and the owner.
 pub(crate) fn sort_and_label<'a>(facts: &Facts<'a>) -> (&'a [u8], &'a [u8]) {
     match facts.label.strip_prefix(HIDDEN) {
         Some(label) if facts.singleton => (HIDDEN_SINGLETON.as_bytes(), label),
@@ -29,7 +29,7 @@ pub(crate) fn is_singleton(sort: &str) -> bool {
     sort == SINGLETON || sort == HIDDEN_SINGLETON
 }
 
-/// What objects of a type and a sort are called. `class` tells the name of their class, if they have one.
+/// The name for objects of a type and a sort. `class` returns the name of their class, if they have one.
 pub(crate) fn label(
     kind: Type,
     sort: &str,
@@ -52,18 +52,18 @@ pub(crate) fn label(
     }
 }
 
-/// What objects without a class are called.
+/// The name for objects without a class.
 fn hidden(kind: Type) -> String {
     format!("(hidden T_{})", kind.name())
 }
 
-/// What objects of a class without a name are called; `above` is the name of the next class above it that has one.
+/// The name for objects of a class without a name; `above` is the name of the next named class above it.
 pub(crate) fn anonymous(above: Option<&str>) -> String {
     above.map_or("(anonymous class)".to_string(), |above| format!("(anonymous class < {above})"))
 }
 
-/// Whether objects are also asked for by this name: by their type (`ARRAY`, `T_ARRAY`), their sort as a dump has it, a name
-/// with an address in it, or a name for all alike.
+/// Whether this name selects the objects: their type (`ARRAY`, `T_ARRAY`), their sort in the dump, a name
+/// with an address in it, or a common name.
 pub(crate) fn is_other_name(kind: Type, sort: &str, has_class: bool, asked: &str) -> bool {
     let name = kind.name();
     if kind != Type::Other && (asked == name || asked.strip_prefix("T_") == Some(name)) {
@@ -78,7 +78,7 @@ pub(crate) fn is_other_name(kind: Type, sort: &str, has_class: bool, asked: &str
     }
 }
 
-/// The name that was meant: one of a class below another one without a name has no address here.
+/// The name without an address, if it is that of a class below an anonymous one.
 pub(crate) fn meant(asked: &str) -> String {
     without_addresses(asked)
 }
@@ -93,8 +93,8 @@ pub(crate) fn one(class: &str) -> String {
     format!("{} {class}", if vowel { "an" } else { "a" })
 }
 
-/// A class below an anonymous one is called `#<Class:0x…>::Name`. The address is left out, so that all such classes are
-/// one, which is the same in each dump.
+/// A class below an anonymous one is called `#<Class:0x…>::Name`. Without the address, all such classes have
+/// one name, which is the same in each dump.
 pub(crate) fn without_addresses(name: &str) -> String {
     if !name.starts_with("#<") {
         return name.to_string();

@@ -81,7 +81,7 @@ pub fn run(options: &Options) -> Outcome {
     }
 }
 
-/// Whether both are there and one file, by whatever names.
+/// Whether both exist and are the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
@@ -107,7 +107,7 @@ fn of_graph(options: &Options, file: &OsStr) -> Outcome {
     finish(options, found, &[read])
 }
 
-/// Prints the answer, and tells of what is wrong with the dumps.
+/// Prints the answer, and reports problems of the dumps.
 fn finish(options: &Options, found: Result<Answer, String>, read: &[Read]) -> Outcome {
     let errors: Vec<String> = read
         .iter()

@@ -1,4 +1,4 @@
-//! Command lines that people typed: clap reads them, and what is wrong is one sentence with the value and what to do.
+//! Reads command lines with clap. Its errors become one sentence with the wrong value and advice.
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -109,7 +109,7 @@ pub fn parse(command: Command, words: &[OsString]) -> Result<ArgMatches, Ended> 
     })
 }
 
-/// What is wrong, in the words of the other commands.
+/// The error, worded as in the other commands.
 fn sentence(name: &str, error: &clap::Error) -> String {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),

@@ -1,7 +1,7 @@
-//! What two dumps of a process have not in common, and what three say of a leak.
+//! Compares two dumps of a process, and finds leaks in three.
 //!
-//! Objects are the same if address, class, line and generation of their allocation are. Where a dump has no lines and
-//! generations, an object at the address of a freed one of its class counts as the same.
+//! Objects are the same if their address, class, line and generation of allocation are equal. In a dump
+//! without lines and generations, an object at the address of a freed one of its class counts as the same.
 
 use crate::answer::{Answer, commas, counted, human};
 use crate::graph::About;
@@ -19,7 +19,7 @@ use std::cmp::{Ordering, Reverse};
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     address: u64,
-    /// What decides, besides the address, whether it is the same object.
+    /// The properties that identify an object, apart from its address.
     sign: u32,
     size: u32,
 }
@@ -51,7 +51,7 @@ impl Fold for Part {
     }
 }
 
-/// What is known of all objects with the same sign.
+/// The common properties of all objects with the same sign.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Sign {
     class: String,
@@ -71,9 +71,9 @@ pub struct Signs {
 #[derive(Debug)]
 pub struct Objects {
     entries: Vec<Entry>,
-    /// What the dump says of itself.
+    /// The dump's own header and end.
     pub about: About,
-    /// How the reading went.
+    /// Problems of the reading.
     pub reading: Reading,
 }
 
@@ -142,7 +142,7 @@ struct Change {
 }
 
 impl Change {
-    fn of(signs: &Signs, counts: &Map<u32, Count>) -> Change {
+    fn new(signs: &Signs, counts: &Map<u32, Count>) -> Change {
         let mut change = Change::default();
         for (sign, count) in counts {
             let sign = &signs.list[*sign as usize];
@@ -221,7 +221,7 @@ impl Change {
     }
 }
 
-/// Goes over both in the order of addresses; an object that is in both is given twice at once.
+/// Visits both in the order of addresses; an object that is in both is passed together with its counterpart.
 fn together(a: &[Entry], b: &[Entry], mut take: impl FnMut(Option<&Entry>, Option<&Entry>)) {
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
     loop {
@@ -270,7 +270,7 @@ pub fn diff(dumps: &[Objects], signs: &Signs, options: &Options) -> Result<Answe
     Ok(answer)
 }
 
-/// Classes hardly ever die: if most are elsewhere, so is everything.
+/// Classes rarely die: if most have other addresses, the dumps are not of one process.
 fn moved(a: &Objects, b: &Objects, signs: &Signs, answer: &mut Answer) {
     let is_class = |entry: &Entry| !signs.list[entry.sign as usize].name.is_empty();
     let (mut classes, mut same) = (0_u64, 0_u64);
@@ -301,7 +301,7 @@ fn two(a: &Objects, b: &Objects, signs: &Signs, options: &Options) -> Answer {
         }
         _ => {}
     });
-    let [new, gone, grown] = [&new, &gone, &grown].map(|counts| Change::of(signs, counts));
+    let [new, gone, grown] = [&new, &gone, &grown].map(|counts| Change::new(signs, counts));
     let (before, after) = (a.total(), b.total());
     let signed = |before: u64, after: u64| {
         if after >= before {
@@ -342,7 +342,7 @@ fn three(a: &Objects, b: &Objects, c: &Objects, signs: &Signs, options: &Options
         (Some(x), None) => gone.entry(x.sign).or_default().add(u64::from(x.size)),
         _ => {}
     });
-    let [kept, gone] = [&kept, &gone].map(|counts| Change::of(signs, counts));
+    let [kept, gone] = [&kept, &gone].map(|counts| Change::new(signs, counts));
     let mut answer = Answer::new(format!(
         "{} of {} objects that are new in the second dump {} still in the third ({}){}",
         commas(kept.all.objects),

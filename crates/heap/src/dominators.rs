@@ -1,37 +1,39 @@
-//! The dominator tree: object A dominates B if every way from a root to B leads through A. So if A were gone, so
-//! were B, and A's retained bytes are those of all that it dominates, itself included. A word on a machine stack is no way
-//! to what another root leads to: a stale one would hide all that is above the object.
+//! The dominator tree: object A dominates B if every way from a root to B leads through A. So without A, B
+//! would be free, and A's retained bytes are those of all objects that it dominates, itself included. A word
+//! on a machine stack counts only for objects that no other root reaches: a stale word would otherwise hide
+//! all dominators above its object.
 //!
-//! By the algorithm of Georgiadis and Tarjan that is called semi-NCA. It uses no recursion, and no stack beside its
-//! lists: ten million objects in one chain are no trouble.
+//! This is the semi-NCA algorithm of Georgiadis and Tarjan. It uses no recursion, so it can handle ten
+//! million objects in one chain.
 
 use crate::graph::Graph;
 use crate::pages::NONE;
 use crate::reach::{drop_stale_words, late_classes, reach};
 
-/// Objects by their numbers in the order of a depth-first walk. 0 is what holds all roots.
+/// Objects by their numbers in the order of a depth-first walk. 0 is the holder of all roots.
 #[derive(Debug, Default)]
 pub struct Dominators {
     /// The object of each number; [`NONE`] for 0.
     pub order: Vec<u32>,
-    /// The number of what dominates each number directly.
+    /// The number of the direct dominator of each number.
     pub parents: Vec<u32>,
     /// Bytes that each number retains.
     pub retained: Vec<u64>,
 }
 
-/// The walk, and what holds each number.
+/// The walk, and the holders of each number.
 struct Walk {
     order: Vec<u32>,
     parents: Vec<u32>,
-    /// Where the holders of each number are among all.
+    /// Where the holders of each number begin in the list of all.
     starts: Vec<u32>,
     holders: Vec<u32>,
 }
 
 impl Dominators {
-    /// Computes the tree, and takes the references and their names out of the object graph: both together would not fit.
-    pub fn of(graph: &mut Graph) -> Dominators {
+    /// Computes the tree, and removes the references and their names from the object graph, because both
+    /// together would take too much memory.
+    pub fn compute(graph: &mut Graph) -> Dominators {
         graph.drop_names();
         let tree = reach(graph, None, &[]);
         let late = late_classes(graph, &tree);
@@ -54,17 +56,18 @@ impl Dominators {
         Dominators { order, parents, retained }
     }
 
-    /// How many numbers there are: one more than objects that a root leads to.
+    /// How many numbers there are: one more than the reachable objects.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether no root leads to any object.
+    /// Whether no object is reachable.
     pub fn is_empty(&self) -> bool {
         self.order.len() <= 1
     }
 
-    /// For each number what it dominates directly: where each begins, and all, most retained bytes first.
+    /// The numbers that each number dominates directly: where each list begins, and all lists, most retained
+    /// bytes first.
     pub fn children(&self) -> (Vec<u32>, Vec<u32>) {
         let (starts, mut children) = grouped(self.len(), |take| {
             (1..self.len()).for_each(|number| take(self.parents[number], number as u32));
@@ -137,7 +140,7 @@ fn number(
     done.push(0);
 }
 
-/// Goes on from the last number until everything below it has one.
+/// Continues from the last number until all objects below it have one.
 fn descend(
     graph: &Graph,
     late: &[u32],
@@ -171,7 +174,7 @@ fn descend(
     }
 }
 
-/// What holds each number.
+/// The holders of each number.
 fn holders(graph: &Graph, late: &[u32], numbers: &[u32], order: &[u32]) -> (Vec<u32>, Vec<u32>) {
     grouped(order.len(), |take| {
         for root in 0..graph.roots.len() {
@@ -191,8 +194,8 @@ fn holders(graph: &Graph, late: &[u32], numbers: &[u32], order: &[u32]) -> (Vec<
     })
 }
 
-/// A number's semi-dominator takes the place of where its holders began, which is not needed any more by then. That of a
-/// number which is not linked yet is the number itself.
+/// A number's semi-dominator is stored where the beginning of its holders was, which is no longer needed
+/// then. The semi-dominator of a number that is not linked yet is the number itself.
 fn semi_nca(mut parents: Vec<u32>, starts: Vec<u32>, holders: Vec<u32>) -> Vec<u32> {
     let count = parents.len();
     let mut dominators = parents.clone();

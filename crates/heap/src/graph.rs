@@ -22,28 +22,28 @@ const MOST_ROOTS: usize = 1 << 16;
 const MOST_NAMES: usize = 1 << 20;
 const ELLIPSIS: &[u8] = "[…]".as_bytes();
 
-/// What the dump says of itself.
+/// The dump's own header and end.
 #[derive(Clone, Debug)]
 pub struct About {
     /// Version of memintro's format; 0 for a dump of `ObjectSpace.dump_all`.
     pub format: u64,
-    /// Objects that the writer counted, if it came to its end.
+    /// Objects that the writer counted, if it finished.
     pub objects: Option<u64>,
-    /// Whether the last line is there, where the format has one.
+    /// Whether the dump has its last line, if the format has one.
     pub truncated: bool,
     /// Objects whose address another one had before; they are left out.
     pub same_address: u64,
     /// References to addresses without an object.
     pub to_nowhere: u64,
-    /// Whether any object tells the line of its allocation.
+    /// Whether any object has the line of its allocation.
     pub sites: bool,
-    /// Whether any object tells the generation of its allocation.
+    /// Whether any object has the generation of its allocation.
     pub generations: bool,
     /// Whether references have names.
     pub names: bool,
-    /// The generation when the dump was made; `NO_GENERATION` if it does not tell.
+    /// The generation when the dump was made; `NO_GENERATION` if it is unknown.
     pub generation: u32,
-    /// How many objects one whose birth is known stands for, if they are a sample; otherwise 0.
+    /// How many objects each object with a known birth stands for, if these are a sample; otherwise 0.
     pub one_in: u32,
 }
 
@@ -65,13 +65,13 @@ impl Default for About {
 }
 
 impl About {
-    /// What the first line says of births.
+    /// The statement of the first line about births.
     pub fn note_births(&mut self, line: &Line) {
         self.generation = line.facts().generation;
         self.one_in = line.one_in.min(1 << 30) as u32;
     }
 
-    /// How births come to be noted, for a dump without any.
+    /// Advice on recording births, for a dump without any.
     pub fn how_to_note(&self) -> &'static str {
         if self.format > 0 {
             "Memintro.start(objects: true) begins to note them"
@@ -112,9 +112,9 @@ pub struct Graph {
     root_names: Vec<u32>,
     /// Addresses.
     pub pages: Pages,
-    /// What the dump says of itself.
+    /// The dump's own header and end.
     pub about: About,
-    /// How the reading went.
+    /// Problems of the reading.
     pub reading: Reading,
     budget: Option<usize>,
     wants: Wants,
@@ -132,7 +132,7 @@ pub struct Edge {
 }
 
 impl Graph {
-    /// Reads a dump. What is wrong in it is in `reading` and `about`; what could be read is still there.
+    /// Reads a dump. Its problems are in `reading` and `about`; the readable part is kept.
     pub fn load(source: Source, wants: Wants, budget: Option<usize>) -> Graph {
         let mut graph = Graph { budget, wants, ..Graph::default() };
         graph.reading = load::read(source, wants, &mut Loading { graph: &mut graph });
@@ -159,7 +159,7 @@ impl Graph {
         }
     }
 
-    /// Where the references of an object are among all.
+    /// The range of an object's references in the list of all.
     #[inline]
     pub fn range(&self, object: u32) -> Range<usize> {
         let at = object as usize;
@@ -170,7 +170,7 @@ impl Graph {
         self.starts[at] as usize..to
     }
 
-    /// What an object refers to; [`NONE`] where no object is.
+    /// The objects that an object refers to; [`NONE`] for an address without an object.
     #[inline]
     pub fn targets(&self, object: u32) -> &[u32] {
         &self.targets[self.range(object)]
@@ -192,14 +192,15 @@ impl Graph {
         })
     }
 
-    /// Whether the name of this number tells what a reference is. What has none, such as elements of arrays, is number 0.
+    /// Whether the name of this number describes a reference. References without a name, such as elements of
+    /// arrays, have number 0.
     #[inline]
     pub fn tells(&self, name: u32) -> bool {
         !matches!(self.edge_names.bytes_of(name), b"" | b"(internal)")
     }
 
-    /// The first of several references to the same object whose name tells something, else the first of all: a fiber may hold an
-    /// object as a local variable, and as a word of its stacks before that.
+    /// The first of several references to the same object with a meaningful name, or else the first one: a
+    /// fiber may hold an object as a local variable, and before that as a word of its stacks.
     pub fn most_telling(&self, mut edges: impl Iterator<Item = Edge>) -> Option<Edge> {
         let first = edges.next()?;
         if self.tells(first.name) {
@@ -209,7 +210,7 @@ impl Graph {
         }
     }
 
-    /// What a category of roots refers to.
+    /// The references of a category of roots.
     pub fn root_edges(&self, root: usize) -> impl Iterator<Item = Edge> + '_ {
         let Root { from, to, .. } = self.roots[root];
         (from..to).filter(|at| self.root_targets[*at as usize] != NONE).map(move |at| Edge {
@@ -219,7 +220,7 @@ impl Graph {
         })
     }
 
-    /// Whether a category of roots is of words on machine stacks and in registers, some of which are only left over.
+    /// Whether a category of roots has words on machine stacks and in registers, some of which are stale.
     pub fn is_machine_stack(&self, root: usize) -> bool {
         self.edge_names.bytes_of(self.roots[root].name) == b"machine_context"
     }
@@ -375,14 +376,14 @@ impl Graph {
         Ok(())
     }
 
-    /// Whether finalizers hold objects of which the dump does not tell. Ruby 3.4 leaves them out of its list of roots:
-    /// then dumps of Ruby have none, and memintro says if it has not found them either.
+    /// Whether the dump lacks objects that finalizers hold. Ruby 3.4 leaves finalizers out of its list of
+    /// roots, so dumps of Ruby have none; a dump of memintro says if it has not found them either.
     pub fn finalizers_are_unknown(&self) -> bool {
         let has = |name: &str| self.roots.iter().any(|root| self.edge_names.text(root.name) == name);
         if self.about.format == 0 { !has("finalizers") } else { has("finalizers unknown") }
     }
 
-    /// What it takes, near enough.
+    /// Its approximate bytes.
     pub fn memory_bytes(&self) -> usize {
         16 * self.slots.capacity()
             + 4 * (self.targets.capacity() + self.names.capacity() + 2 * self.root_targets.capacity())

@@ -19,19 +19,18 @@ use std::cmp::Reverse;
 
 /// Other ways that are listed.
 const MOST_OTHER_WAYS: usize = 3;
-/// So many objects of a larger group are looked at for them, and each stands for several.
+/// Objects of a larger group that are examined for other ways; each stands for several.
 const MOST_MEMBERS: u64 = 50_000;
-/// In the sentence, only if it holds one of so many of the objects.
+/// The least share of the objects for a mention in the sentence: one in this many.
 const FEW: u64 = 10;
 
-/// What to do about texts of which only parts are in use.
+/// Advice for texts of which only parts are in use.
 const WHOLE_TEXT: &str = "a shared string is the whole text of which another String is a part, and lives as long as \
                           that part: keep a copy of the part, as \"\" + part makes it";
 
 /// The chosen objects by how they are held.
 struct Groups {
-    /// Keys of ways, the first one first. Behind all others are those of objects that the VM itself always has, such as
-    /// threads that live.
+    /// Keys of ways, in their order. Ways of objects that the VM always has, such as live threads, come last.
     list: Vec<(u32, Count)>,
     all: Count,
     unreachable: Count,
@@ -39,13 +38,13 @@ struct Groups {
 }
 
 impl Groups {
-    fn of(graph: &Graph, keys: &mut Keys, chosen: &Chosen, by_objects: bool) -> Groups {
+    fn new(graph: &Graph, keys: &mut Keys, chosen: &Chosen, by_objects: bool) -> Groups {
         let (mut all, mut unreachable) = (Count::default(), Count::default());
         let mut groups: Map<u32, (Count, u32)> = Map::default();
         for object in chosen.each(graph) {
             let bytes = graph.size(object);
             all.add(bytes);
-            match keys.of(object) {
+            match keys.holders_key(object) {
                 NO_KEY => unreachable.add(bytes),
                 key => groups.entry(key).or_insert((Count::default(), object)).0.add(bytes),
             }
@@ -123,13 +122,13 @@ impl Groups {
 pub fn holders(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     let by = options.by.as_deref().unwrap_or("bytes");
     let chosen = select(graph, options)?;
-    let ways = Ways::of(graph);
-    // Nothing is looked up by its address from here on.
+    let ways = Ways::find(graph);
+    // No object is looked up by its address from here on.
     graph.pages.drop_ranks();
     let graph = &*graph;
     let mut keys = Keys::new(graph, ways);
-    let groups = Groups::of(graph, &mut keys, &chosen, by == "objects");
-    let others = Others::of(graph, &mut keys, &chosen, groups.list.first());
+    let groups = Groups::new(graph, &mut keys, &chosen, by == "objects");
+    let others = Others::new(graph, &mut keys, &chosen, groups.list.first());
     let shown = &groups.list[..groups.list.len().min(options.top)];
     let told = &others.list[..others.list.len().min(MOST_OTHER_WAYS)];
     let all_told: Vec<u32> =
@@ -178,22 +177,22 @@ fn is_class(graph: &Graph, object: u32) -> bool {
     matches!(graph.type_of(object), Type::Class | Type::Module | Type::Iclass | Type::Imemo | Type::Node)
 }
 
-/// What else would hold the objects of the first group.
+/// Other ways that hold the objects of the first group.
 struct Others {
     /// Keys of ways, and objects: an estimate if the group is large.
     list: Vec<(u32, u64)>,
-    /// 1, or for how many objects one stands that was looked at.
+    /// 1, or the number of objects that each examined one stands for.
     one_in: u64,
 }
 
 impl Others {
-    fn of(graph: &Graph, keys: &mut Keys, chosen: &Chosen, first: Option<&(u32, Count)>) -> Others {
+    fn new(graph: &Graph, keys: &mut Keys, chosen: &Chosen, first: Option<&(u32, Count)>) -> Others {
         let Some((first, count)) = first else { return Others { list: Vec::new(), one_in: 1 } };
         let one_in = count.objects.div_ceil(MOST_MEMBERS).max(1);
         let mut members = Bits::none(graph.len());
         let mut number = 0;
         for object in chosen.each(graph) {
-            if keys.of(object) == *first {
+            if keys.holders_key(object) == *first {
                 if number % one_in == 0 {
                     members.add(object);
                 }

@@ -172,13 +172,13 @@ impl Texts {
         false
     }
 
-    /// What it takes.
+    /// Its bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.ends.capacity() * 8 + self.table.capacity() * 4
     }
 }
 
-/// A text without characters that a terminal obeys or that turn the direction of what follows.
+/// A text without characters that control a terminal or change the direction of writing.
 pub fn harmless(text: String) -> String {
     let harmful = |c: char| {
         c.is_control()
@@ -187,7 +187,7 @@ pub fn harmless(text: String) -> String {
     if text.contains(harmful) { text.replace(harmful, "\u{fffd}") } else { text }
 }
 
-/// A name that somebody gave, in one line: characters that a terminal obeys are escaped, such as `\n`.
+/// A name from outside, in one line: control characters such as `\n` are escaped.
 pub fn shown(name: impl AsRef<std::ffi::OsStr>) -> String {
     let name = name.as_ref().to_string_lossy();
     let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };

@@ -1,4 +1,4 @@
-//! Ways to roots by what they have in common, so that many objects are held in few ways.
+//! Groups ways to roots by common parts, so that many objects are held in few ways.
 
 use crate::graph::Graph;
 use crate::intern::{Map, Texts};
@@ -7,13 +7,13 @@ use crate::read::line::Type;
 use crate::steps::{More, Path, Step, general_edge, has_many_edges, own_name};
 use crate::ways::{Ways, edge_is_place, edge_of};
 
-/// The key of what no root leads to.
+/// The key of unreachable objects.
 pub(crate) const NO_KEY: u32 = u32::MAX;
-/// A chain in which so many steps come again and again counts as one.
+/// A chain that repeats at most this many steps counts as one holder.
 const LONGEST_PERIOD: u32 = 4;
 const ROOT_LABEL: u32 = u32::MAX;
 
-/// What the holders of many objects have in common.
+/// The common holder of many objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Common {
     /// The key of the holder's own holders; for a root its number.
@@ -24,18 +24,18 @@ struct Common {
     edge: u32,
 }
 
-/// What stands for all holders with a key.
+/// A representative of all holders with a key.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     /// The first of them.
     holder: u32,
     /// How many steps of a chain are repeated; otherwise 0.
     period: u32,
-    /// How many holders the longest chain has besides the first ones. Known after [`Keys::measure`].
+    /// How many further holders the longest chain has. Known after [`Keys::measure`].
     most: u32,
 }
 
-/// Ways to roots, as a tree of what they have in common.
+/// Ways to roots, as a tree of their common parts.
 pub(crate) struct Keys<'a> {
     graph: &'a Graph,
     tree: Tree,
@@ -44,11 +44,11 @@ pub(crate) struct Keys<'a> {
     list: Vec<Common>,
     found: Vec<Found>,
     numbers: Map<Common, u32>,
-    /// Keys of what holders of a kind, with the same key, hold by the same reference.
+    /// Keys of objects that holders of one kind and key hold by the same reference.
     alike: Map<(u32, u32, u32), u32>,
     /// Objects whose holders have a key.
     known: Bits,
-    /// The key of each of these; what the holder of each other object calls it.
+    /// The key of each of these; for other objects, the name of the holder's reference.
     keys: Vec<u32>,
     texts: Texts,
     way: Vec<u32>,
@@ -84,7 +84,7 @@ impl<'a> Keys<'a> {
     }
 
     /// The key of an object's holders.
-    pub(crate) fn of(&mut self, object: u32) -> u32 {
+    pub(crate) fn holders_key(&mut self, object: u32) -> u32 {
         self.way.clear();
         let mut here = object;
         let mut key = loop {
@@ -112,7 +112,7 @@ impl<'a> Keys<'a> {
         key
     }
 
-    /// The key of what `holder` holds. The same for all holders of a kind that hold it alike, so it is kept.
+    /// The key of the objects that `holder` holds. It is cached, because all holders of a kind share it.
     fn next(&mut self, above: u32, holder: u32, object: u32) -> u32 {
         let edge = self.keys[object as usize];
         let kind = self.graph.kind_of[holder as usize];
@@ -138,7 +138,7 @@ impl<'a> Keys<'a> {
         self.keys[object as usize] = key;
     }
 
-    /// The key of what a root refers to.
+    /// The key of the objects that a root refers to.
     pub(crate) fn root(&mut self, root: usize, object: u32) -> u32 {
         let name = self.root_names.get(&(root as u32, object));
         let edge = name.map_or(String::new(), |name| self.graph.edge_names.text(*name));
@@ -146,7 +146,8 @@ impl<'a> Keys<'a> {
         self.number(Common { above: root as u32, label: ROOT_LABEL, name: 0, at: 0, edge }, object)
     }
 
-    /// The key of what `holder`, whose own holders have the key `above`, refers to by this name.
+    /// The key of the object that `holder` refers to by this name; the holders of `holder` have the key
+    /// `above`.
     pub(crate) fn extended(&mut self, above: u32, holder: u32, edge: Option<&str>) -> u32 {
         let kind = self.graph.kind_of[holder as usize];
         let edge = general_edge(self.graph, holder, edge.unwrap_or_default());
@@ -222,7 +223,7 @@ impl<'a> Keys<'a> {
         let objects = self.graph.len() as u32;
         let members = (0..objects)
             .filter(|object| self.known.has(*object) && chains[self.keys[*object as usize] as usize]);
-        // Those that are not the last ones of a chain.
+        // Holders that are not the last ones of a chain.
         let mut inner = Bits::none(self.graph.len());
         for above in members.clone().filter_map(|object| self.above_in_chain(object)) {
             inner.add(above);

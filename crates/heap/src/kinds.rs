@@ -1,4 +1,4 @@
-//! What objects have in common: type, class, the line where they were allocated. Each combination is kept once.
+//! Kinds of objects: combinations of type, class and the line of the allocation. Each is kept once.
 
 use crate::class_names::{self, without_addresses};
 use crate::intern::{Map, Texts};
@@ -14,8 +14,8 @@ pub struct Kind {
     pub kind: Type,
     /// Address of the class.
     pub class: u64,
-    /// The sort of an internal object, or of one of a C extension; for a class or a module its name, and for a class of one
-    /// object what such classes are called.
+    /// The sort of an internal object, or of one of a C extension; the name of a class or a module; for a
+    /// class of one object, the name for such classes.
     pub sort: u32,
     /// File of the allocation.
     pub file: u32,
@@ -25,22 +25,22 @@ pub struct Kind {
     pub generation: u32,
     /// Where a closure was made.
     pub at: u32,
-    /// What a closure is called; whose class a class of one object is.
+    /// The name of a closure; the owner of a class of one object.
     pub label: u32,
 }
 
-/// What is known of a class from its own line.
+/// A class, from its own line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Class {
     /// Its name; 0 if it has none.
     pub name: u32,
     /// Address of its superclass.
     pub superclass: u64,
-    /// Whether it is none that an object's class may be: the class of one object, or a module that a class includes.
+    /// Whether it is not the class of ordinary objects: the class of one object, or an included module.
     pub aside: bool,
 }
 
-/// What a line says of an object that others may have in common with it; texts as they stand in the dump.
+/// The fields of a line that objects may share; texts as they stand in the dump.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "as in Kind and Class")]
 pub struct Facts<'a> {
@@ -58,7 +58,7 @@ pub struct Facts<'a> {
     pub label: &'a [u8],
 }
 
-/// How many recent combinations and files are looked at before the tables are.
+/// How many recent combinations and files are compared before the tables are searched.
 const RECENT: usize = 256;
 type Recent<T> = Box<[T; RECENT]>;
 
@@ -74,7 +74,7 @@ pub struct Kinds {
     pub texts: Texts,
     recent: Recent<Option<u32>>,
     recent_files: Recent<u32>,
-    /// Names of classes, for each kind; made when everything is read.
+    /// Names of classes, for each kind; computed after the reading.
     labels: Vec<u32>,
 }
 
@@ -147,7 +147,7 @@ impl Kinds {
         self.recent_files[place]
     }
 
-    /// Takes what another dump, or another part of this one, has. Returns its kinds' numbers here.
+    /// Merges the kinds of another dump, or of another part of this one. Returns their numbers here.
     pub fn merge(&mut self, other: &Kinds) -> Vec<u32> {
         for (address, class) in &other.classes {
             let name = self.texts.number(other.texts.bytes_of(class.name));
@@ -199,8 +199,8 @@ impl Kinds {
         self.texts.number(text.as_bytes())
     }
 
-    /// What the class of objects is called: by its own name or, for one that has none, by the next one above it that has.
-    /// An object with a class of its own counts as one of the class above that.
+    /// The name of the class of objects: its own, or that of the next named class above it. An object with a
+    /// class of its own counts as one of the class above that.
     pub fn class_name(&self, address: u64) -> Option<String> {
         self.classes.get(&address)?;
         let mut classes =
@@ -215,7 +215,7 @@ impl Kinds {
         }
     }
 
-    /// What a class, module or class of one object is called itself.
+    /// The own name of a class, module or class of one object.
     pub fn own_name(&self, kind: u32, address: u64) -> Option<String> {
         let of = self.list.get(kind as usize)?;
         match of.kind {
@@ -228,7 +228,8 @@ impl Kinds {
         }
     }
 
-    /// Whether the objects of a kind are meant by this name: that of their class, or another one that is printed for them.
+    /// Whether this name selects the objects of a kind: it is that of their class, or another one that is
+    /// printed for them.
     pub fn is_called(&self, kind: u32, asked: &str) -> bool {
         let of = &self.list[kind as usize];
         let has_class = self.classes.contains_key(&of.class);
@@ -237,7 +238,7 @@ impl Kinds {
             || (of.kind == Type::Class && of.label != 0 && self.texts.text(of.label) == asked)
     }
 
-    /// The number of the text that names a kind's class.
+    /// The number of the name of a kind's class.
     pub fn label_number(&self, kind: u32) -> u32 {
         self.labels.get(kind as usize).copied().unwrap_or(0)
     }
@@ -253,7 +254,7 @@ impl Kinds {
         (kind.file != 0).then(|| format!("{}:{}", self.texts.text(kind.file), kind.line))
     }
 
-    /// What it takes, near enough for a budget.
+    /// Its approximate bytes, for a budget.
     pub fn memory_bytes(&self) -> usize {
         self.texts.memory_bytes()
             + self.list.capacity() * 48

@@ -1,5 +1,5 @@
-//! What is always there, such as classes and the VM's own objects, and so is no answer to the question what takes memory;
-//! and the sentence about the largest of the others.
+//! Finds lasting objects, which every program has, such as classes and the VM's own objects. They do not
+//! explain where memory went. Also the sentence about the largest of the others.
 
 use crate::answer::{commas, human, percent};
 use crate::dominators::Dominators;
@@ -15,12 +15,12 @@ use std::cmp::Reverse;
 /// Global variables that every program has, with long lists.
 const LISTS: [&[u8]; 5] = [b"$LOADED_FEATURES", b"$\"", b"$LOAD_PATH", b"$:", b"$-I"];
 
-/// What Ruby calls the types of threads, fibers and Ractors.
+/// Ruby's names for the types of threads, fibers and Ractors.
 const THREAD: &[u8] = b"VM/thread";
 const FIBER: &[u8] = b"fiber";
 const RACTOR: &[u8] = b"ractor";
 
-/// Whether it may be the answer, as far as its type tells.
+/// Whether its type may be the answer.
 pub(crate) fn may_be_large(graph: &Graph, object: u32) -> bool {
     match graph.type_of(object) {
         Type::Class | Type::Module | Type::Iclass | Type::Node => false,
@@ -29,11 +29,11 @@ pub(crate) fn may_be_large(graph: &Graph, object: u32) -> bool {
     }
 }
 
-/// What every program has. Each object is walked over once, however many lead to it.
+/// The lasting objects. The walk visits each object once.
 pub(crate) struct Lasting<'a> {
     graph: &'a Graph,
     tree: &'a Tree,
-    /// Objects of which it is known whether they are the VM's, and those that are.
+    /// Objects that have been decided, and those of them that are the VM's.
     known: Bits,
     vms: Bits,
     way: Vec<u32>,
@@ -56,7 +56,7 @@ impl<'a> Lasting<'a> {
                     known.add(to);
                     vms.add(to);
                 }
-                // The first name that tells something counts.
+                // The first meaningful name counts.
                 if has_names || (graph.tells(name) && !named.has(to)) {
                     named.add(to);
                     if has_names || !LISTS.contains(&graph.edge_names.bytes_of(name)) {
@@ -68,8 +68,8 @@ impl<'a> Lasting<'a> {
         Lasting { graph, tree, known, vms, way: Vec::new() }
     }
 
-    /// Whether an object is there in every program, as long as that runs: a class or module, code, a thread that lives, or
-    /// what the VM itself holds without a name.
+    /// Whether every program has the object while it runs: a class or module, code, a live thread, or an
+    /// object that the VM itself holds without a name.
     pub(crate) fn is_always_there(&mut self, object: u32) -> bool {
         let graph = self.graph;
         match (sort(graph, object), self.tree.holder(object)) {
@@ -151,8 +151,8 @@ pub(crate) fn sentence(graph: &Graph, ways: &Ways, tree: &Dominators, number: u3
     text
 }
 
-/// What an object holds: the class whose objects retain most of it; a second one, if they retain more than a third. Of what
-/// holds only one large object, that is asked.
+/// The contents of an object: the class whose objects retain most of it, and a second one, if its objects
+/// retain more than a third. For a holder of only one large object, the contents of that object.
 fn content(graph: &Graph, tree: &Dominators, number: u32) -> Option<String> {
     const DEEPEST: usize = 5;
     let mut here = number;

@@ -1,7 +1,9 @@
-//! Reads dumps of Ruby's heap, memintro's and those of `ObjectSpace.dump_all`, and answers who holds what.
+//! Reads dumps of Ruby's heap, memintro's and those of `ObjectSpace.dump_all`, and answers questions about
+//! them.
 //!
-//! [`read`] parses NDJSON, [`graph`] keeps objects and references, [`reach`] and [`dominators`] say what holds what, and
-//! the other modules answer one question each for [`command`]. ANSWERS.md beside this crate describes the answers' JSON.
+//! [`read`] parses NDJSON, [`graph`] keeps objects and references, [`reach`] and [`dominators`] find holders,
+//! and the other modules answer one question each for [`command`]. ANSWERS.md beside this crate describes the
+//! answers' JSON.
 
 mod also;
 pub mod answer;

@@ -134,7 +134,7 @@ pub fn generations(tally: &Tally, options: &Options) -> Result<Answer, String> {
             json!({ "generation": number, "objects": count.objects, "bytes": count.bytes, "class": most(classes) }),
         );
     }
-    // The youngest are the last; lists of people end where they look.
+    // The youngest come last, because people read the end of a list in a terminal.
     let hidden = rows.len().saturating_sub(options.top);
     if hidden > 0 {
         answer.line(format!("  … {} before these", counted(hidden as u64, "generation")));
@@ -151,8 +151,8 @@ pub fn top(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     }
     let own = options.by.as_deref() == Some("bytes");
     let total = graph.total_bytes();
-    let ways = Ways::of(graph);
-    let tree = if own { None } else { Some(Dominators::of(graph)) };
+    let ways = Ways::find(graph);
+    let tree = if own { None } else { Some(Dominators::compute(graph)) };
     let graph = &*graph;
     let mut lasting = Lasting::new(graph, ways.tree());
     // Bytes, the object, and its number in the tree.
@@ -254,7 +254,7 @@ pub fn retained_by_class(graph: &Graph, tree: &Dominators) -> Vec<(u32, Count)> 
 /// Answers `dominators`: classes by what they retain, and the tree from the top.
 pub fn dominators(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     let total = graph.total_bytes();
-    let tree = Dominators::of(graph);
+    let tree = Dominators::compute(graph);
     if tree.is_empty() {
         return Err("no root leads to any object".to_string());
     }

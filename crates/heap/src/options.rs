@@ -1,5 +1,5 @@
-//! The command line of `memintro heap`: its commands, their flags and their help. Other parts of memintro pass the words
-//! on, and the Ruby class `HeapDump` makes its keywords to flags.
+//! The command line of `memintro heap`: its commands, their flags and their help. The Ruby command passes its
+//! arguments on, and the Ruby class `HeapDump` turns its keywords into flags.
 
 use crate::command_line::{self, Ended, choice_of, files, flag, listed, switch, text, top};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-/// What a command is to do.
+/// The task of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Its name.
@@ -32,11 +32,11 @@ pub struct Options {
     pub paths: usize,
     /// What lists are grouped or sorted by.
     pub by: Option<String>,
-    /// Whether `top` lists what is always there, too.
+    /// Whether `top` also lists lasting objects.
     pub all: bool,
     /// Where a page or an export goes; standard output otherwise.
     pub output: Option<PathBuf>,
-    /// What the dump's objects may take.
+    /// Most bytes for the dump's objects.
     pub budget: Option<usize>,
     /// One to three.
     pub files: Vec<OsString>,
@@ -84,9 +84,9 @@ Reads a heap dump: one of memintro heap-dump, or of ObjectSpace.dump_all of Ruby
 FILE may be compressed by gzip or zstd; - is standard input. It may also come first: memintro heap
 FILE top. docs/heap_files.md explains the answers.";
 
-/// Rows of a list unless told otherwise.
+/// Default number of rows of a list.
 pub const TOP: usize = 20;
-/// Paths unless told otherwise.
+/// Default number of paths.
 const PATHS: usize = 3;
 const NUMBER: &str = "it must be a whole number up to 4294967295";
 
@@ -280,7 +280,7 @@ fn takes_value(word: &str) -> bool {
     )
 }
 
-/// What there is to say where no command is named.
+/// The error for a missing command.
 fn without_command(words: &[OsString]) -> Ended {
     if words.iter().any(|word| word == "-h" || word == "--help") {
         return Ended::Help(help());

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Writes complete files or none.
 
 use crate::intern::shown;
 use crate::read::source::plain;
@@ -28,7 +28,7 @@ pub(crate) fn write<T>(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Res
     written.map_err(explain)
 }
 
-/// The same for what is in memory already.
+/// The same for bytes in memory.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), String> {
     write(path, |out| out.write_all(bytes))
 }

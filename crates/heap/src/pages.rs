@@ -197,7 +197,7 @@ impl Pages {
         page.number << PAGE_BITS | (place as u64) << 3
     }
 
-    /// Forgets what [`object`](Self::object) needs.
+    /// Forgets the data of [`object`](Self::object).
     pub fn drop_ranks(&mut self) {
         for page in &mut self.pages {
             page.bits = Vec::new();
@@ -206,7 +206,7 @@ impl Pages {
         }
     }
 
-    /// What it takes, near enough for a budget.
+    /// Its approximate bytes, for a budget.
     pub fn memory_bytes(&self) -> usize {
         self.pages.len() * (std::mem::size_of::<Page>() + 24) + self.odd.len() * 40
     }
@@ -218,7 +218,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// In any order, on any pages, with addresses twice: as a plain map says.
+        /// Agrees with a plain map, in any order, on any pages, with repeated addresses.
         #[test]
         fn objects_are_found_by_address(mut addresses in proptest::collection::vec(0_u64..400_000, 1..300), sorted: bool) {
             if sorted {

@@ -1,4 +1,4 @@
-//! Questions about single objects: the ways to a root, who refers to them, what they retain.
+//! Answers about single objects: their ways to a root, their referrers, their retained bytes.
 
 use crate::answer::{Answer, commas, counted, human, percent};
 use crate::graph::Graph;
@@ -72,7 +72,7 @@ fn disjoint(graph: &Graph, object: u32, most: usize) -> Vec<Path> {
     paths
 }
 
-/// References without a name of the machine stack that asked for the dump, or was in the middle of it.
+/// Nameless references from the machine stack that requested the dump.
 fn of_machine_stack(graph: &Graph) -> Vec<(usize, u32)> {
     let of_stack = |root: &usize| graph.is_machine_stack(*root);
     let edges =
@@ -80,7 +80,7 @@ fn of_machine_stack(graph: &Graph) -> Vec<(usize, u32)> {
     (0..graph.roots.len()).filter(of_stack).flat_map(edges).collect()
 }
 
-/// Answers `referrers`: which objects and roots refer to the chosen ones.
+/// Answers `referrers`: the objects and roots that refer to the chosen ones.
 pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let chosen = select(graph, options)?;
     let targets = &chosen.bits;
@@ -162,7 +162,7 @@ pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
     Ok(answer)
 }
 
-/// Answers `retained`: what would be free if the chosen objects were gone.
+/// Answers `retained`: the objects that would be free without the chosen ones.
 pub fn retained(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let chosen = select(graph, options)?;
     let without = &chosen.bits;

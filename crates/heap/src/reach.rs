@@ -1,7 +1,8 @@
-//! What is reachable from the roots, by the shortest ways.
+//! Finds the objects that are reachable from the roots, by the shortest ways.
 //!
-//! Dumps do not list the class among an object's references. So classes that nothing else holds, such as those without
-//! a name, are taken to be held by their objects; all others only by the references that the dump has.
+//! Dumps do not list the class among an object's references. So a class without other holders, such as an
+//! anonymous one, counts as held by its objects; all other classes count as held only by references of the
+//! dump.
 
 use crate::graph::{Edge, Graph, MOST_OBJECTS};
 use crate::kinds::Kind;
@@ -46,7 +47,7 @@ impl Bits {
     }
 }
 
-/// For each object, what holds it on the shortest way from a root.
+/// For each object, its holder on the shortest way from a root.
 #[derive(Debug)]
 pub struct Tree {
     parents: Vec<u32>,
@@ -64,7 +65,7 @@ pub enum Holder {
 }
 
 impl Tree {
-    /// What holds the object.
+    /// The holder of the object.
     #[inline]
     pub fn holder(&self, object: u32) -> Holder {
         match self.parents[object as usize] {
@@ -98,10 +99,10 @@ fn kinds_with_stacks(graph: &Graph) -> Vec<bool> {
         .collect()
 }
 
-/// Goes from the roots over everything but the objects in `without`, and never over the root edges in `cut`: pairs of a
-/// root and an object. What a call in progress has on the stack of its thread or fiber, without a name, comes late, because it
-/// is gone when the call returns. Words on machine stacks come last, because some are only left over: what another root leads
-/// to is held by that.
+/// Visits all objects from the roots except those in `without`, and never follows the root edges in `cut`:
+/// pairs of a root and an object. Nameless references on the stack of a thread or fiber come late, because
+/// they are gone when the call returns. Words on machine stacks come last, because some are stale, so other
+/// roots take precedence.
 pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tree {
     let mut parents = vec![NONE; graph.len()];
     let skipped = |object: u32| without.is_some_and(|bits| bits.has(object));
@@ -126,10 +127,10 @@ pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tre
     let mut left = Some(&stacks);
     let classes = classes_of_kinds(graph);
     let mut seen_kinds = vec![false; classes.len()];
-    // Classes of what was reached, with the first of their objects.
+    // Classes of reached objects, with the first of their objects.
     let mut late: Vec<(u32, u32)> = Vec::new();
     let has_stack = kinds_with_stacks(graph);
-    // What lies on stacks of threads and fibers, with these.
+    // Objects on stacks of threads and fibers, with these.
     let mut on_stacks: Vec<(u32, u32)> = Vec::new();
     let mut next = Vec::new();
     loop {
@@ -186,7 +187,7 @@ pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tre
     }
 }
 
-/// Forgets words on machine stacks that refer to what another root leads to: that is held by the other root.
+/// Forgets words on machine stacks that refer to objects which another root reaches.
 pub fn drop_stale_words(graph: &mut Graph, tree: &Tree) {
     for root in 0..graph.roots.len() {
         if graph.is_machine_stack(root) {

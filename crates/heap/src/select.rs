@@ -10,7 +10,8 @@ use crate::reach::Bits;
 /// The chosen objects.
 #[derive(Debug)]
 pub struct Chosen {
-    /// Which they are: a list would take as much as references do, where all are chosen.
+    /// The chosen objects as bits: if all objects are chosen, a list would take as much memory as the
+    /// references.
     pub bits: Bits,
     /// How many they are.
     pub count: u64,
@@ -25,7 +26,7 @@ impl Chosen {
     }
 }
 
-/// The objects that are asked for, or what to say if there are none.
+/// The objects that the options select, or an error if there are none.
 pub fn select(graph: &Graph, options: &Options) -> Result<Chosen, String> {
     // The last generation whose objects have outlived so many; none if there were fewer.
     let last = options.older.map(|older| newest(graph).checked_sub(older));
@@ -82,7 +83,7 @@ fn ends_with_path(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/') || end.starts_with('/'))
 }
 
-/// What the options ask for, for a sentence.
+/// The description of the selection, for a sentence.
 pub fn described(options: &Options) -> String {
     let class = options.class.as_ref().map(shown);
     let mut text = class.clone().unwrap_or_else(|| "objects".to_string());

@@ -1,7 +1,7 @@
 //! A dump as Chrome's developer tools read it: `.heapsnapshot`.
 //!
-//! The format is JSON with flat lists of numbers: nodes, with how many edges each has; edges, in the order of nodes;
-//! and texts. Its first node is what holds all roots. Node numbers in edges count list entries, not nodes.
+//! The format is JSON with flat lists of numbers: nodes, with how many edges each has; edges, in the order of
+//! nodes; and texts. Its first node holds all roots. Node numbers in edges count list entries, not nodes.
 
 use crate::answer::{Answer, counted};
 use crate::graph::Graph;
@@ -135,7 +135,7 @@ fn export(graph: &Graph, out: &mut dyn Write) -> io::Result<u64> {
         }
         let class = class_of(object);
         if class != NONE {
-            // A weak edge shows the class and retains nothing; it is strong where nothing else holds the class.
+            // A weak edge shows the class and retains nothing; it is strong if the class has no other holder.
             let kind = if late[graph.kind_of[object as usize] as usize] == NONE { 6 } else { INTERNAL };
             write!(out, "{comma}{kind},{class_text},{}", at(class))?;
             comma = "\n,";
@@ -153,7 +153,7 @@ fn export(graph: &Graph, out: &mut dyn Write) -> io::Result<u64> {
     Ok(edges)
 }
 
-/// What the developer tools group by: the class, with where a closure was made.
+/// The group of an object in the developer tools: its class, with the place where a closure was made.
 fn node_name(graph: &Graph, object: u32) -> String {
     crate::steps::short(graph, object)
 }

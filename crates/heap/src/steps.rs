@@ -15,28 +15,28 @@ const FEW_EDGES: usize = 16;
 pub struct Step {
     /// The object; a group's first.
     pub object: u32,
-    /// What the reference to the object before it is called.
+    /// The name of the reference to the object before it.
     pub edge: Option<String>,
-    /// The holders behind it that it stands for, too.
+    /// Further holders behind it that it stands for.
     pub more: More,
 }
 
-/// Holders that are not told one by one.
+/// Holders that are not listed one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum More {
     /// There are none.
     #[default]
     None,
-    /// So many of the same kind, which hold each other in the same way.
+    /// This number of the same kind, which hold each other in the same way.
     Alike(u32),
-    /// In the longest of many ways, so many, of which each `period` come again and again.
+    /// In the longest of many ways, this number, with a pattern of `period` holders that repeats.
     Again {
         /// In the longest way.
         most: u32,
         /// 1 if all are alike.
         period: u32,
     },
-    /// So many of any kind.
+    /// This number of any kinds.
     Gap(u32),
 }
 
@@ -53,7 +53,7 @@ impl More {
         matches!(self, More::None | More::Alike(_))
     }
 
-    /// With so many alike.
+    /// The number of like holders that it stands for.
     pub(crate) fn and(self, alike: u32) -> More {
         More::Alike(self.most().saturating_add(alike))
     }
@@ -73,18 +73,18 @@ pub struct Path {
     pub steps: Vec<Step>,
     /// Number in the list of roots.
     pub root: usize,
-    /// What the root's reference is called.
+    /// The name of the root's reference.
     pub root_edge: Option<String>,
 }
 
-/// So many holders of a longer way are listed next to the object, and so many next to the root: a list whose elements refer
-/// to the next one has a way as long as itself.
+/// Holders of a longer way that are listed next to the object, and as many next to the root: a linked list
+/// has a way as long as itself.
 const NEAR_OBJECT: usize = 80;
 const NEAR_ROOT: usize = 20;
 
 impl Path {
-    /// Leaves out the middle of a long way. Returns how many holders it had; the last one before a gap stands for those
-    /// in it.
+    /// Leaves out the middle of a long way. Returns how many holders the way had; the last one before the gap
+    /// stands for the omitted ones.
     pub fn shorten(&mut self, graph: &Graph) -> usize {
         let count = self.steps.len();
         if count > NEAR_OBJECT + NEAR_ROOT {
@@ -101,7 +101,7 @@ impl Path {
     }
 }
 
-/// What a reference is called. In memintro's dumps, elements of arrays are known by their place.
+/// The name of a reference. In memintro's dumps, elements of arrays have their index.
 pub fn edge_name(graph: &Graph, holder: u32, edge: Edge) -> Option<String> {
     if edge.name != 0 {
         return Some(graph.edge_names.text(edge.name));
@@ -113,7 +113,7 @@ pub fn edge_name(graph: &Graph, holder: u32, edge: Edge) -> Option<String> {
     }
 }
 
-/// What one object's reference to another is called.
+/// The name of one object's reference to another.
 pub fn edge_between(graph: &Graph, holder: u32, object: u32) -> Option<String> {
     match graph.most_telling(graph.edges(holder).filter(|edge| edge.to == object)) {
         Some(edge) => edge_name(graph, holder, edge),
@@ -121,7 +121,7 @@ pub fn edge_between(graph: &Graph, holder: u32, object: u32) -> Option<String> {
     }
 }
 
-/// What a root's reference to an object is called.
+/// The name of a root's reference to an object.
 pub fn root_edge_to(graph: &Graph, root: usize, object: u32) -> Option<String> {
     let edge = graph.most_telling(graph.root_edges(root).filter(|edge| edge.to == object))?;
     (edge.name != 0).then(|| graph.edge_names.text(edge.name))
@@ -132,7 +132,7 @@ pub fn has_many_edges(graph: &Graph, holder: u32) -> bool {
     graph.range(holder).len() > FEW_EDGES
 }
 
-/// The name of a reference that stands for all alike: elements of a large holder are one.
+/// The name of a reference that stands for all like ones: all elements of a large holder share a name.
 pub fn general_edge(graph: &Graph, holder: u32, edge: &str) -> String {
     let index = edge.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match index {
@@ -244,7 +244,7 @@ pub fn path_text(graph: &Graph, path: &Path) -> String {
     path_parts(graph, path).join(" ← ")
 }
 
-/// The parts of that line: a list with the variable in which it is, or one that holders of the same kind share.
+/// The parts of that line. A list and the variable that holds it are one part.
 pub fn path_parts(graph: &Graph, path: &Path) -> Vec<String> {
     let mut parts: Vec<(String, More)> = Vec::new();
     let steps = without_shared(&path.steps);
@@ -288,7 +288,7 @@ fn in_variable((suffix, class): (String, String)) -> String {
     if class.starts_with('(') { format!("{suffix} {class}") } else { format!("{suffix} ({class})") }
 }
 
-/// An Array that shares the elements of a hidden one has them itself, for people.
+/// Text for people treats an Array that shares the elements of a hidden one as their owner.
 fn without_shared(steps: &[Step]) -> Vec<Step> {
     let mut out: Vec<Step> = Vec::with_capacity(steps.len());
     for step in steps {
@@ -333,7 +333,7 @@ fn named_edge(graph: &Graph, holder: u32, edge: &str) -> String {
     }
 }
 
-/// How the class of one object holds that.
+/// The way in which the class of one object holds that object.
 const OF_SINGLETON: &str = "object of the singleton class";
 
 /// Whether it is an object of Ruby with parts that have names of their own: the value of a Thread, the receiver of an

@@ -1,4 +1,4 @@
-//! Strings: how many, how long, and which are there more than once.
+//! Strings: their number, lengths and duplicates.
 
 use crate::answer::{Answer, commas, counted, human, percent, taking};
 use crate::graph::About;
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hasher};
 
-/// So much of a value is shown.
+/// Characters of a value that are shown.
 const EXCERPT_BYTES: usize = 80;
 
-/// What one thread has seen, and in the end all.
+/// The strings of one thread; at the end, those of all threads.
 #[derive(Debug, Default)]
 pub struct Strings {
     hasher: Keyed,
@@ -29,13 +29,13 @@ pub struct Strings {
     largest: Vec<(u64, u64, u32)>,
     all: Count,
     objects: Count,
-    /// Strings whose value the dump does not tell.
+    /// Strings whose value is not in the dump.
     untold: Count,
     redacted: bool,
     keep: usize,
-    /// What the dump says of itself.
+    /// The dump's own header and end.
     pub about: About,
-    /// How the reading went.
+    /// Problems of the reading.
     pub reading: Reading,
     header: bool,
 }
@@ -153,7 +153,7 @@ impl Fold for Strings {
     }
 }
 
-/// Answers `duplicates`: values that are there more than once.
+/// Answers `duplicates`: values that occur more than once.
 pub fn duplicates(strings: &Strings, options: &Options) -> Result<Answer, String> {
     if strings.all.objects == 0 {
         return Err("there is no string in the dump".to_string());
@@ -212,7 +212,7 @@ pub fn duplicates(strings: &Strings, options: &Options) -> Result<Answer, String
     Ok(answer)
 }
 
-/// Answers `strings`: how many there are, how long, and from which lines.
+/// Answers `strings`: their number, their lengths, and the lines that made them.
 pub fn strings(strings: &Strings, options: &Options) -> Result<Answer, String> {
     if strings.all.objects == 0 {
         return Err("there is no string in the dump".to_string());

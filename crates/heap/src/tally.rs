@@ -30,16 +30,16 @@ impl Count {
     }
 }
 
-/// All objects of a dump, counted by what they have in common.
+/// All objects of a dump, counted by kind.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Types, classes and lines.
     pub kinds: Kinds,
     /// For each kind.
     pub counts: Vec<Count>,
-    /// What the dump says of itself.
+    /// The dump's own header and end.
     pub about: About,
-    /// How the reading went.
+    /// Problems of the reading.
     pub reading: Reading,
     header: bool,
 }

@@ -4,7 +4,7 @@ use crate::grow::push;
 use crate::intern::Map;
 use crate::tally::Count;
 
-/// Values whose text is kept, if no longer list is asked for: those that waste most.
+/// Values whose text is kept by default: those that waste most.
 const MOST_TEXTS: usize = 1 << 14;
 const NONE: u32 = u32::MAX;
 
@@ -33,7 +33,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// `shown`: how many values are asked for.
+    /// `shown`: the number of values to show.
     pub(crate) fn new(shown: usize) -> Values {
         Values { most_texts: shown.max(MOST_TEXTS), ..Values::default() }
     }
@@ -85,7 +85,7 @@ impl Values {
 
     fn grow(&mut self) {
         let places = (self.table.len() * 2).max(64);
-        // Both at once would be the most that it ever takes.
+        // Both together would be the peak of memory.
         self.table = Vec::new();
         self.table = vec![NONE; places];
         for at in 0..self.list.len() as u32 {
@@ -97,7 +97,8 @@ impl Values {
         }
     }
 
-    /// Takes all of another one, which gives its memory back meanwhile. `line` tells the lines' numbers here.
+    /// Merges another one, which gives its memory back meanwhile. `line` maps its lines' numbers to those
+    /// here.
     pub(crate) fn take(&mut self, mut other: Values, mut line: impl FnMut(u32) -> u32) {
         other.table = Vec::new();
         while let Some(at) = (other.list.len() as u32).checked_sub(1) {
@@ -121,8 +122,8 @@ impl Values {
         same.objects > 1 && self.spare_bytes(at) >= self.least && !self.texts.contains_key(&at)
     }
 
-    /// Notes the text of a value. What is one of those that waste most when all is read was wanted when it was added to
-    /// last.
+    /// Notes the text of a value. A value that wastes most at the end also wanted its text when its last
+    /// string was added.
     pub(crate) fn tell(&mut self, at: u32, text: Box<str>) {
         self.texts.insert(at, text);
         if self.texts.len() < 2 * self.most_texts {
@@ -178,7 +179,7 @@ impl Values {
         self.texts.get(&at).map(|text| &**text)
     }
 
-    /// What it takes, near enough.
+    /// Its approximate bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.list.capacity() * size_of::<Same>() + self.table.len() * 4 + self.texts.len() * 120
     }
@@ -191,7 +192,7 @@ mod tests {
     use std::collections::HashMap;
 
     proptest! {
-        /// Two, one of which takes the other: as a plain map says, with texts for those that waste most.
+        /// Two that are merged agree with a plain map, and have texts for the values that waste most.
         #[test]
         fn values_are_counted(
             strings in proptest::collection::vec((0_u64..60, prop_oneof![40_u64..90, Just(u64::from(u32::MAX)), Just(1_u64 << 40)]), 0..400),

@@ -1,4 +1,5 @@
-//! Ways to roots in less memory than references take: for each object its holder, and what that calls it.
+//! Ways to roots in less memory than references take: for each object its holder, and the name of the
+//! holder's reference.
 
 use crate::graph::{Edge, Graph};
 use crate::reach::{Holder, Tree, reach};
@@ -19,13 +20,13 @@ pub struct Ways {
 
 impl Ways {
     /// Finds them all.
-    pub fn of(graph: &Graph) -> Ways {
+    pub fn find(graph: &Graph) -> Ways {
         let tree = reach(graph, None, &[]);
         let mut edges = vec![BY_CLASS; graph.len()];
         for holder in 0..graph.len() as u32 {
             for edge in graph.edges(holder) {
                 let mine = &mut edges[edge.to as usize];
-                // The first reference, or the first after it whose name tells something.
+                // The first reference, or the first later one with a meaningful name.
                 if tree.holder(edge.to) == Holder::Object(holder)
                     && (*mine == BY_CLASS || (!graph.tells(*mine) && graph.tells(edge.name)))
                 {
@@ -44,7 +45,7 @@ impl Ways {
     /// The parts of that line; none if no root leads to the object.
     pub fn parts(&self, graph: &Graph, object: u32) -> Option<Vec<String>> {
         let (mut steps, mut here): (Vec<Step>, u32) = (Vec::new(), object);
-        // What the step before has in common with others of its kind.
+        // The common part of the step before and others of its kind.
         let mut before = None;
         let root = loop {
             match self.tree.holder(here) {
@@ -75,12 +76,12 @@ impl Ways {
         &self.tree
     }
 
-    /// What the holder of an object calls it.
+    /// The name of the holder's reference to an object.
     pub fn edge(&self, graph: &Graph, holder: u32, object: u32) -> Option<String> {
         edge_of(graph, holder, object, self.edges[object as usize])
     }
 
-    /// The tree, and for each object what [`edge_of`] makes a name of.
+    /// The tree, and for each object the code of its name for [`edge_of`].
     pub fn into_parts(self) -> (Tree, Vec<u32>) {
         (self.tree, self.edges)
     }
@@ -91,7 +92,7 @@ pub fn edge_is_place(edge: u32) -> bool {
     edge != BY_CLASS && edge & BY_INDEX != 0
 }
 
-/// What the holder of an object calls it.
+/// The name of the holder's reference to an object.
 pub fn edge_of(graph: &Graph, holder: u32, object: u32, edge: u32) -> Option<String> {
     let named = |index, name| edge_name(graph, holder, Edge { to: object, index, name });
     match edge {

@@ -1,4 +1,5 @@
-//! The dominator tree against its definition: what cannot be reached without an object is dominated by it.
+//! Tests the dominator tree against its definition: an object dominates all objects that are unreachable
+//! without it.
 
 use memintro_heap::dominators::Dominators;
 use memintro_heap::graph::Graph;
@@ -59,7 +60,7 @@ proptest! {
             (0..20).filter(|other| whole.reaches(*other) && !rest.reaches(*other)).map(|other| graph.size(other)).sum()
         }).collect();
         let late = memintro_heap::reach::late_classes(&graph, &whole).contains(&0);
-        let tree = Dominators::of(&mut graph);
+        let tree = Dominators::compute(&mut graph);
         for number in 1..tree.len() {
             let object = tree.order[number] as usize;
             let expected = truth[object];
@@ -73,7 +74,7 @@ proptest! {
     }
 }
 
-/// Whether the class is no object's only through references that can be cut.
+/// Whether the class has holders other than its objects.
 fn whole_class_is_plain(edges: &[(u64, u64)]) -> bool {
     edges.contains(&(1000, 0)) || !edges.iter().any(|edge| edge.1 == 0)
 }
@@ -91,7 +92,7 @@ fn retained_beside_words(words: &str) -> Vec<u64> {
         )
         .unwrap();
     }
-    let tree = Dominators::of(&mut graph(text));
+    let tree = Dominators::compute(&mut graph(text));
     let mut retained = vec![0; 4];
     (1..tree.len()).for_each(|number| retained[tree.order[number] as usize] = tree.retained[number]);
     retained
@@ -128,7 +129,7 @@ fn a_chain_of_a_million_objects_is_no_trouble() {
         let (own, next) = (0x10000 + 8 * at, 0x10000 + 8 * (at + 1) % (8 * count + 0x10000));
         writeln!(text, "{{\"address\":\"{own:#x}\", \"type\":\"OBJECT\", \"references\":[\"{next:#x}\", \"0x10000\"], \"memsize\":2}}").unwrap();
     }
-    let tree = Dominators::of(&mut graph(text));
+    let tree = Dominators::compute(&mut graph(text));
     assert_eq!((tree.len(), tree.retained[0], tree.retained[500_000]), (1_000_001, 2_000_000, 2 * 500_001));
     assert_eq!(tree.parents[777_777], 777_776);
 }

@@ -1,4 +1,5 @@
-//! Anything may stand in a file. No panic, no answer that takes forever, and errors that say where.
+//! A file may contain any bytes: there is no panic, each answer takes bounded time, and errors name their
+//! position.
 
 use memintro_heap::command;
 use memintro_heap::command_line::Ended;
@@ -21,7 +22,7 @@ fn source(dump: &[u8]) -> Source {
     Source::new(Cursor::new(dump.to_vec())).unwrap()
 }
 
-/// Pieces of lines, put together in ways that no Ruby would.
+/// Pieces of lines in combinations that Ruby never writes.
 fn piece() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("\n".to_string()),

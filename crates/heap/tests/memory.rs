@@ -1,5 +1,5 @@
-//! Counts what loading and the answers take, for an object and for a reference. In a process of its own, for it replaces
-//! the allocator.
+//! Counts the bytes that loading and answers take for an object and for a reference. It runs in a process of
+//! its own, because it replaces the allocator.
 
 use memintro_heap::answer::Answer;
 use memintro_heap::diff::{self, Objects, Signs};
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(place, layout) }
     }
 
-    // Of a large list glibc moves the pages, and takes no second ones.
+    // glibc moves the pages of a large list, and takes no second ones.
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         grow(size);
@@ -110,7 +110,7 @@ impl Read for Dump {
     }
 }
 
-/// Bytes at the peak, above what was there before.
+/// Bytes at the peak, above those before.
 fn peak<T>(work: impl FnOnce() -> T) -> usize {
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -125,10 +125,10 @@ fn load(objects: u64, edges: u64, names: bool) -> Graph {
     graph
 }
 
-/// Objects of those that take longest to be made, and of others.
+/// Numbers of objects for the slowest answers, and for all others.
 const SOME: u64 = 25_000;
 const MANY: u64 = 50_000;
-/// Of those that need more room for fewer: buffers, and what each page has.
+/// The smaller number of objects, which exposes fixed costs: buffers and per-page memory.
 const MOST: u64 = 200_000;
 
 /// Checks bytes for an object with one reference and for one with four: by how much the peak is higher with four times as
@@ -148,13 +148,13 @@ fn check(name: &str, few: u64, object: f64, reference: f64, work: impl Fn(u64, u
 
 #[test]
 fn an_object_and_a_reference_take_few_bytes() {
-    // A process that is alive is asked: names of references, no dominators.
+    // For a live process: names of references, no dominators.
     let options = Options { class: Some("OBJECT".into()), top: 5, ..Options::default() };
     check("holders", MANY, 24.0, 8.0, |objects, edges| {
         peak(|| holders(&mut load(objects, edges, true), &options).unwrap())
     });
     check("dominators", MOST, 34.0, 8.0, |objects, edges| {
-        peak(|| Dominators::of(&mut load(objects, edges, false)))
+        peak(|| Dominators::compute(&mut load(objects, edges, false)))
     });
     check("top", MANY, 34.0, 9.0, |objects, edges| {
         peak(|| lists::top(&mut load(objects, edges, true), &options).unwrap())
@@ -167,7 +167,7 @@ fn an_object_and_a_reference_take_few_bytes() {
             peak(|| ask(&load(objects, edges, true), &options).unwrap())
         });
     }
-    // Of each dump; references are not kept.
+    // For each dump; references are not kept.
     for dumps in [2, 3] {
         check("diff", MANY, 21.0, 0.0, |objects, edges| {
             let load = |signs: &mut Signs| {

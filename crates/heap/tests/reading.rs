@@ -1,4 +1,4 @@
-//! Dumps as Ruby writes them, and as they should not be.
+//! Tests well-formed dumps of Ruby, and malformed ones.
 
 use memintro_heap::answer::Read;
 use memintro_heap::graph::Graph;

@@ -1,5 +1,5 @@
-//! Asks every question of a heap dump, and asserts what must hold. For the fuzzer, for the replay of its corpus, and
-//! for the tests with hostile lines.
+//! Runs every command on a heap dump, and checks invariants. For the fuzzer, for the replay of its corpus,
+//! and for the tests with hostile lines.
 
 use memintro_heap::answer::Answer;
 use memintro_heap::diff::{Objects, Signs, diff};
@@ -17,7 +17,7 @@ use memintro_heap::tally::Tally;
 use memintro_heap::ways::Ways;
 use std::io::Cursor;
 
-/// Bytes that a dump may take; more are refused in words.
+/// Bytes that a dump may take; a larger one gets an error message.
 const BUDGET: usize = 1 << 28;
 
 pub(crate) fn exercise(dump: &[u8]) {
@@ -29,10 +29,10 @@ pub(crate) fn exercise(dump: &[u8]) {
             let _ = answer(&graph, &options);
         }
     }
-    let ways = Ways::of(&graph);
+    let ways = Ways::find(&graph);
     (0..graph.len() as u32).for_each(|object| assert!(!ways.text(&graph, object).is_empty()));
     of_lines(dump, &graph);
-    // These take the object graph apart.
+    // These consume parts of the object graph.
     type Question = fn(&mut Graph, &Options) -> Result<Answer, String>;
     let questions: [(Question, Options); 4] = [
         (holders, Options { class: Some("STRING".into()), ..options() }),
@@ -48,7 +48,7 @@ pub(crate) fn exercise(dump: &[u8]) {
     }
     let Some(mut graph) = load(dump) else { return };
     let total = graph.total_bytes();
-    let tree = Dominators::of(&mut graph);
+    let tree = Dominators::compute(&mut graph);
     assert!(tree.retained[0] <= total);
     retained_by_class(&graph, &tree);
 }
@@ -78,7 +78,7 @@ fn of_lines(dump: &[u8], graph: &Graph) {
     let _ = diff(&dumps, &signs, &options());
 }
 
-/// What is wrong is told with a place within what was read.
+/// The message of a problem names a place within the bytes that were read.
 fn holds(reading: &Reading) {
     for problem in &reading.problems {
         assert!(!problem.message.is_empty());

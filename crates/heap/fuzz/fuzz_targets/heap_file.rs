@@ -1,4 +1,4 @@
-//! Any file, read as a heap dump: plain, gzip or zstd by its first bytes. Run: `rake fuzz[heap_file,60]`.
+//! Reads any file as a heap dump: plain, gzip or zstd by its first bytes. Run: `rake fuzz[heap_file,60]`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

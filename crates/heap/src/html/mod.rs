@@ -1,5 +1,5 @@
-//! A dump as one page that loads nothing else: a treemap of what is retained, the dominator tree to go down in, a table
-//! of classes, a search. Its script stands beside this file.
+//! A dump as one page that loads no other files: a treemap of retained bytes, the dominator tree, a table of
+//! classes, a search. Its script is a file in this folder.
 
 use crate::answer::{Answer, commas, counted, human};
 use crate::dominators::Dominators;
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 /// Objects on the page: those that retain most.
 const MOST_NODES: usize = 20_000;
-/// The page has the way to a root for so many of them.
+/// Objects for which the page has the way to a root.
 const MOST_PATHS: usize = 5_000;
 const MOST_CLASSES: usize = 2_000;
 const BODY: &str = include_str!("treemap.html");
@@ -46,13 +46,13 @@ impl Texts {
 /// Answers `html`: writes the page into the output, or to standard output.
 pub fn write(graph: &mut Graph, options: &Options, file: &str) -> Result<Answer, String> {
     let total = graph.total_bytes();
-    let ways = Ways::of(graph);
-    let tree = Dominators::of(graph);
+    let ways = Ways::find(graph);
+    let tree = Dominators::compute(graph);
     if tree.is_empty() {
         return Err("no root leads to any object".to_string());
     }
     let chosen = most_retaining(&tree);
-    // The page has all; the sentence tells of the largest that is not always there.
+    // The page has all objects; the sentence names the largest one that not every program has.
     let mut lasting = Lasting::new(graph, ways.tree());
     let is_other = |number: &&u32| !lasting.is_always_there(tree.order[**number as usize]);
     let first = chosen.iter().skip(1).find(is_other).or(chosen.get(1)).copied().unwrap_or(0);
@@ -86,7 +86,7 @@ pub fn write(graph: &mut Graph, options: &Options, file: &str) -> Result<Answer,
     Ok(answer)
 }
 
-/// The numbers that retain most, in their order. What dominates one of them is one of them.
+/// The numbers that retain most, in their order, with all of their dominators.
 fn most_retaining(tree: &Dominators) -> Vec<u32> {
     let mut chosen: Vec<u32> = (0..tree.len() as u32).collect();
     if chosen.len() > MOST_NODES {

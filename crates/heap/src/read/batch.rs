@@ -1,4 +1,4 @@
-//! What one block of lines says, as records that refer to the block's bytes.
+//! The contents of one block of lines, as records that refer to the block's bytes.
 
 use super::line::{Line, Type, Wrong, each_address, each_text};
 use super::lines::Lines;
@@ -15,7 +15,7 @@ pub struct Span {
 
 impl Span {
     /// The place of a part of the block.
-    fn of(block: &[u8], part: &[u8]) -> Span {
+    fn within(block: &[u8], part: &[u8]) -> Span {
         if part.is_empty() {
             return Span::default();
         }
@@ -41,15 +41,15 @@ pub struct Record {
     /// Ruby's type.
     pub kind: Type,
     singleton: bool,
-    /// Where it is.
+    /// Its address.
     pub address: u64,
     class: u64,
     superclass: u64,
     /// Its bytes: its slot and what it has from malloc.
     pub memsize: u64,
-    /// Generation of its birth; in the first line, that of the dump.
+    /// Generation of its birth; in the first line, the generation of the dump.
     pub generation: u32,
-    /// Line of its birth; in the first line, how many objects one whose birth is known stands for.
+    /// Line of its birth; in the first line, how many objects each object with a known birth stands for.
     pub line: u32,
     file: Span,
     name: Span,
@@ -67,7 +67,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// What the object may have in common with others.
+    /// Properties that the object may share with others.
     pub fn facts<'a>(&self, block: &'a [u8]) -> Facts<'a> {
         Facts {
             kind: self.kind,
@@ -93,11 +93,11 @@ pub struct Batch {
     pub block: Block,
     /// In the order of the lines.
     pub records: Vec<Record>,
-    /// References of all records, one record's behind the other's.
+    /// References of all records, in the order of the records.
     pub references: Vec<u64>,
     /// Names of references, likewise.
     pub edges: Vec<Span>,
-    /// What could not be read.
+    /// Problems of the reading.
     pub problems: Vec<Problem>,
     /// Lines that could not be read.
     pub bad_lines: u64,
@@ -140,12 +140,12 @@ impl Batch {
             generation: facts.generation,
             // The first line has no line of Ruby.
             line: if line.one_in > 0 { line.one_in.min(1 << 30) as u32 } else { facts.line },
-            file: Span::of(block, facts.file),
-            name: Span::of(block, facts.name),
-            sort: Span::of(block, facts.sort),
-            at: Span::of(block, facts.at),
-            label: Span::of(block, facts.label),
-            root: Span::of(block, line.root),
+            file: Span::within(block, facts.file),
+            name: Span::within(block, facts.name),
+            sort: Span::within(block, facts.sort),
+            at: Span::within(block, facts.at),
+            label: Span::within(block, facts.label),
+            root: Span::within(block, line.root),
             objects: line.objects,
             references: 0,
             edges: 0,
@@ -158,7 +158,7 @@ impl Batch {
         }
         if wants.edges && !line.edges.is_empty() {
             let before = self.edges.len();
-            each_text(line.edges, |name| self.edges.push(Span::of(block, name)))
+            each_text(line.edges, |name| self.edges.push(Span::within(block, name)))
                 .map_err(|(at, what)| (within(line.edges) + at, what))?;
             record.edges = (self.edges.len() - before) as u32;
         }

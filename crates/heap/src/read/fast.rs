@@ -1,7 +1,7 @@
-//! Reads a line as Ruby and memintro write it. Whatever it does not expect, it leaves to [`Line::parse`].
+//! Reads lines in the form that Ruby and memintro write. [`Line::parse`] reads all others.
 //!
-//! Fields are expected in the order in which Ruby writes them, and lines to end as others of their class did: then a
-//! processor can guess where the next field begins before it has found the end of this one.
+//! It expects fields in Ruby's order, and the same line end as in earlier lines of the class. So the
+//! processor can predict where the next field begins before it has found the end of this one.
 
 use super::Wants;
 use super::field::{behind, field, flags, kind, references, texts};
@@ -11,7 +11,7 @@ use super::words::{address, is_at, number, quote};
 /// How many ends of lines are remembered: a power of two.
 const ENDS: usize = 64;
 
-/// How recent lines of a block ended. The next ones of the same class mostly end in the same way.
+/// The ends of recent lines of a block. Lines of one class usually end alike.
 pub(crate) struct Recent<'a> {
     /// From the file on.
     births: [End<'a>; ENDS],
@@ -19,7 +19,7 @@ pub(crate) struct Recent<'a> {
     sizes: [End<'a>; ENDS],
 }
 
-/// The end of a line, without the line end, and what it says.
+/// The last fields of a line, without the line end, as text and as values.
 #[derive(Clone, Copy, Default)]
 struct End<'a> {
     text: &'a [u8],
@@ -36,9 +36,9 @@ impl Default for Recent<'_> {
 }
 
 impl<'a> End<'a> {
-    /// Takes what it says, if the line ends so from `at` on. Returns where it ends.
+    /// Copies the values into the line if it ends with this text from `at` on. Returns where the line ends.
     #[inline]
-    fn of(&self, text: &'a [u8], at: usize, line: &mut Line<'a>) -> Option<usize> {
+    fn take_from(&self, text: &'a [u8], at: usize, line: &mut Line<'a>) -> Option<usize> {
         if self.text.is_empty() || !behind(text, at).starts_with(self.text) {
             return None;
         }
@@ -55,8 +55,8 @@ impl<'a> End<'a> {
     }
 }
 
-/// Reads the line that begins at `from`, and says where it ends: at a line end, or at the end of the text. None: read it
-/// byte by byte; what is in `line` then means nothing.
+/// Reads the line that begins at `from`, and returns where it ends: at a line end, or at the end of the text.
+/// None: it must be read byte by byte, and `line` is invalid.
 #[inline]
 pub(crate) fn parse<'a>(
     text: &'a [u8],
@@ -81,8 +81,8 @@ pub(crate) fn parse<'a>(
     Some(end)
 }
 
-/// Reads the fields behind the address as far as they come in their usual order. Returns what is behind them, and whether
-/// that is the end of the line.
+/// Reads the fields behind the address as far as they are in the usual order. Returns the position behind
+/// them, and whether it is the end of the line.
 #[inline]
 fn expected<'a>(
     text: &'a [u8],
@@ -91,7 +91,7 @@ fn expected<'a>(
     wants: Wants,
     recent: &mut Recent<'a>,
 ) -> Option<(usize, bool)> {
-    /// Goes on behind these bytes, if they come.
+    /// Skips these bytes, if they come next.
     macro_rules! comes {
         ($bytes:literal) => {{
             let comes = is_at(text, at, $bytes);
@@ -183,7 +183,7 @@ fn expected<'a>(
     let place = (place >> 32) as usize % ENDS;
     let births = at;
     if let Some(file) = words!(b", \"file\":\"") {
-        if let Some(end) = recent.births[place].of(text, births, line) {
+        if let Some(end) = recent.births[place].take_from(text, births, line) {
             return Some((end, true));
         }
         line.file = if wants.sites { file } else { b"" };
@@ -193,7 +193,7 @@ fn expected<'a>(
     line.generation = count!(b", \"generation\":");
     let sizes = at;
     let has_birth = births < sizes;
-    if !has_birth && let Some(end) = recent.sizes[place].of(text, sizes, line) {
+    if !has_birth && let Some(end) = recent.sizes[place].take_from(text, sizes, line) {
         return Some((end, true));
     }
     line.memsize = count!(b", \"memsize\":").unwrap_or(0);
@@ -222,7 +222,7 @@ fn line_end(text: &[u8], at: usize) -> Option<usize> {
     text.get(at).is_none_or(|byte| *byte == b'\n').then_some(at)
 }
 
-/// The fields from `at` on, whatever they are, up to the end of the line.
+/// The fields from `at` on, in any order, up to the end of the line.
 fn others<'a>(text: &'a [u8], mut at: usize, line: &mut Line<'a>, wants: Wants) -> Option<usize> {
     loop {
         match *text.get(at)? {
@@ -237,7 +237,7 @@ fn others<'a>(text: &'a [u8], mut at: usize, line: &mut Line<'a>, wants: Wants) 
     }
 }
 
-/// The type whose name begins at `at`, and what is behind its quote.
+/// The type whose name begins at `at`, and the position behind its quote.
 #[inline]
 fn kind_near(text: &[u8], at: usize) -> Option<(Type, usize)> {
     // Most objects are of one of these.

@@ -121,7 +121,8 @@ fn line() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
-    /// However a line is written, and whatever lines came before: it says what the slow parser says, or is left to it.
+    /// For any line after any other lines, the fast parser agrees with the slow one, or leaves the line to
+    /// it.
     #[test]
     fn both_parsers_agree(lines in proptest::collection::vec(line(), 1..12), wants in any::<[bool; 4]>()) {
         let [references, edges, values, sites] = wants;

@@ -1,11 +1,12 @@
-//! One field of a line, wherever it stands. What is of no usual form is `None`: then the line is read byte by byte.
+//! One field of a line at any position. `None`: it has an unusual form, and the line must be read byte by
+//! byte.
 
 use super::Wants;
 use super::line::{Line, Type};
 use super::words::{address, eight, is_at, is_reference, number, quote, sixteen, word};
 use memchr::memchr2;
 
-/// The first bytes of what begins at `from` and ends at `to`, as [`word`] has them.
+/// The first bytes of the text from `from` to `to`, in the form of [`word`].
 #[inline]
 fn word_at(text: &[u8], from: usize, to: usize) -> Option<u64> {
     let bytes = eight(text, from)?;
@@ -21,7 +22,7 @@ pub(super) fn behind(text: &[u8], at: usize) -> &[u8] {
     text.get(at..).unwrap_or_default()
 }
 
-/// Reads the field whose name's quote is at `at`, and says what is behind it.
+/// Reads the field whose name's quote is at `at`, and returns the position behind it.
 #[inline]
 pub(super) fn field<'a>(text: &'a [u8], at: usize, line: &mut Line<'a>, wants: Wants) -> Option<usize> {
     if text.get(at) != Some(&b'"') {
@@ -135,7 +136,7 @@ fn may_be_number(name: u64) -> bool {
     matches!(name, MEMSIZE | LINE | GENERATION | BYTESIZE | ONE_IN | OBJECTS)
 }
 
-/// Whether a name that ends at `end` ends so; its beginning is known.
+/// Whether the name that ends at `end` ends with this text; its beginning is known.
 #[inline]
 fn ends(text: &[u8], end: usize, with: &[u8]) -> bool {
     text[..end].ends_with(with)
@@ -191,7 +192,7 @@ fn text_field<'a>(
     Some(end + 1)
 }
 
-/// Where the `]` of texts is that begin at `at`.
+/// The position of the `]` of texts that begin at `at`.
 #[inline]
 pub(super) fn texts(text: &[u8], mut at: usize) -> Option<usize> {
     if text.get(at) == Some(&b']') {
@@ -213,7 +214,7 @@ pub(super) fn texts(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// What is behind the flags of the collector, which begin at `at`: `"old":true, …}`.
+/// The position behind the flags of the collector, which begin at `at`: `"old":true, …}`.
 #[inline]
 pub(super) fn flags(text: &[u8], mut at: usize) -> Option<usize> {
     loop {
@@ -232,7 +233,7 @@ pub(super) fn flags(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// Where the `]` of references is that begin at `at`.
+/// The position of the `]` of references that begin at `at`.
 #[inline]
 pub(super) fn references(text: &[u8], mut at: usize) -> Option<usize> {
     // Most addresses have twelve digits.

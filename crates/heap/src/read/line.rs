@@ -99,7 +99,7 @@ pub struct Line<'a> {
     pub(crate) generation: Option<u64>,
     pub(crate) line: u64,
     pub(crate) objects: Option<u64>,
-    /// In the first line, how many objects one whose birth is known stands for.
+    /// In the first line, how many objects each object with a known birth stands for.
     pub(crate) one_in: u64,
     pub(crate) singleton: bool,
     pub(crate) has_value: bool,
@@ -112,13 +112,13 @@ pub struct Line<'a> {
     pub(crate) label: &'a [u8],
     pub(crate) value: &'a [u8],
     pub(crate) value_hash: &'a [u8],
-    /// What stands between the brackets.
+    /// The text between the brackets.
     pub(crate) references: &'a [u8],
     pub(crate) edges: &'a [u8],
     pub(crate) whole: &'a [u8],
 }
 
-/// Where in the line something is wrong, and what.
+/// A problem of the line, with its position.
 pub(crate) type Wrong = (usize, &'static str);
 
 struct Cursor<'a> {
@@ -143,11 +143,11 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// What is between the quotes; the opening one is behind the cursor.
+    /// The text between the quotes; the opening one is behind the cursor.
     #[inline]
     fn string(&mut self) -> Result<&'a [u8], Wrong> {
         let from = self.at;
-        // Most are shorter than what a search by vectors is set up for.
+        // Most are too short for a search by vectors.
         for (ahead, byte) in self.text[from..].iter().take(24).enumerate() {
             match byte {
                 b'"' => {
@@ -227,7 +227,7 @@ impl<'a> Cursor<'a> {
         Ok(&self.text[from..self.at])
     }
 
-    /// What is between the brackets of an array of addresses, or nothing for any other value.
+    /// The text between the brackets of an array of addresses, or nothing for any other value.
     #[inline]
     fn addresses(&mut self) -> Result<&'a [u8], Wrong> {
         if self.text.get(self.at) != Some(&b'[') {
@@ -352,7 +352,7 @@ impl<'a> Line<'a> {
         Ok(line)
     }
 
-    /// What the object may have in common with others.
+    /// Properties that the object may share with others.
     pub(crate) fn facts(&self) -> Facts<'a> {
         Facts {
             kind: self.kind,
@@ -360,7 +360,7 @@ impl<'a> Line<'a> {
             address: self.address,
             class: self.class,
             superclass: self.superclass,
-            // What is larger is no number of Ruby's, and counts as none.
+            // A larger number is not one of Ruby's, and is ignored.
             generation: self
                 .generation
                 .and_then(|number| u32::try_from(number).ok())
@@ -374,7 +374,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Whether it is an object or a root. A line that is none of Ruby's is wrong.
+    /// Whether it is an object or a root. Other lines are errors.
     pub(crate) fn is_known(&self) -> Result<bool, Wrong> {
         match self.kind {
             Type::Shape => Ok(false),

@@ -12,7 +12,7 @@ const MOST_PROBLEMS: usize = 4;
 /// Reads blocks.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// What could not be read.
+    /// Problems of the reading.
     pub problems: Vec<Problem>,
     /// Lines that could not be read.
     pub bad_lines: u64,

@@ -15,18 +15,18 @@ const MOST_THREADS: usize = 6;
 /// Results that may wait for each thread.
 const AHEAD: usize = 2;
 
-/// What takes the batches.
+/// The receiver of the batches.
 pub trait Sink {
     /// Takes the next batch; an error ends the reading.
     fn take(&mut self, batch: &Batch) -> Result<(), Problem>;
 }
 
-/// What was read, as far as that is not the sink's matter.
+/// Facts about the reading that the sink does not keep.
 #[derive(Debug, Default)]
 pub struct Reading {
     /// Bytes of the dump, unpacked.
     pub bytes: u64,
-    /// The first few things that were wrong.
+    /// The first few problems.
     pub problems: Vec<Problem>,
     /// Lines that were left out.
     pub bad_lines: u64,
@@ -47,7 +47,7 @@ impl Reading {
     }
 
     fn complain(&mut self, problem: Problem) {
-        // What ends the reading is always told.
+        // The problem that ends the reading is always reported.
         if self.problems.len() < MOST_PROBLEMS || problem.ends {
             self.problems.push(problem);
         }
@@ -86,7 +86,7 @@ pub fn read(source: Source, wants: Wants, sink: &mut impl Sink) -> Reading {
             return read_alone(&shared, wants, sink, &mut reading);
         }
         drain(&taken, &recycle, sink, &mut reading);
-        // Threads that still work end when nothing takes what they give.
+        // Threads that still work end when their results have no receiver.
         drop((taken, recycle));
     });
     if let Ok(mut shared) = shared.lock()
@@ -97,7 +97,7 @@ pub fn read(source: Source, wants: Wants, sink: &mut impl Sink) -> Reading {
     reading
 }
 
-/// Where the user may have no more threads.
+/// For a user who may have no more threads.
 fn read_alone(shared: &Mutex<Shared>, wants: Wants, sink: &mut impl Sink, reading: &mut Reading) {
     let (mut lines, mut batch) = (Lines::default(), Batch::default());
     while take_block(shared, &mut batch.block) {
@@ -129,11 +129,11 @@ pub trait Fold: Send {
     /// Takes the next line.
     fn line(&mut self, line: &Line);
 
-    /// What it has taken, near enough for a budget.
+    /// Its approximate bytes, for a budget.
     fn memory_bytes(&self) -> usize;
 }
 
-/// Reads everything for what needs no order, which is faster. Returns what each thread has made of its lines.
+/// Reads everything in no order, which is faster. Returns the result of each thread.
 pub fn fold<F: Fold>(
     source: Source,
     wants: Wants,
@@ -148,7 +148,7 @@ pub fn fold<F: Fold>(
         let shared = &shared;
         let mut folds = folds.into_iter();
         let own = folds.next();
-        // The user may have no more threads: this one does what others do not.
+        // The user may have no more threads: this one does all remaining work.
         let threads: Vec<_> = folds
             .map_while(|fold| {
                 let work = move || fold_blocks(shared, fold, wants, most);
@@ -204,7 +204,7 @@ fn fold_blocks<F: Fold>(
     (fold, reading)
 }
 
-/// What to say of a dump that takes too much memory.
+/// The message for a dump that takes too much memory.
 pub fn over_budget() -> String {
     "the dump takes more memory than allowed; --max-memory-bytes allows more".to_string()
 }
@@ -250,7 +250,7 @@ fn drain(taken: &Receiver<Batch>, recycle: &SyncSender<Batch>, sink: &mut impl S
     }
 }
 
-/// Gives back what one huge line has taken.
+/// Gives back the memory of one huge line.
 fn shrink(batch: &mut Batch) {
     if batch.block.bytes.capacity() > KEPT_BYTES {
         *batch = Batch::default();

@@ -9,7 +9,7 @@ pub mod load;
 pub mod source;
 mod words;
 
-/// What a reader needs to take from each line. The less, the faster.
+/// The parts of each line that a reader needs. Fewer parts are faster to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// References, for an object graph.
@@ -22,7 +22,7 @@ pub struct Wants {
     pub sites: bool,
 }
 
-/// What is wrong in a dump, and where.
+/// A problem of a dump, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Byte of the dump; of a compressed one, byte of what it unpacks to.

@@ -10,7 +10,8 @@ use std::io::{self, BufRead, BufReader, Read};
 
 /// Small enough that a block is still in a processor's cache when it is parsed.
 pub const BLOCK_BYTES: usize = 1 << 19;
-/// An array of 28 million elements fits. A longer line ends the reading, for it would have to be in memory whole.
+/// An array of 28 million elements fits. A longer line ends the reading, because a whole line must be in
+/// memory.
 pub const LONGEST_LINE_BYTES: usize = 1 << 29;
 const COMPRESSED_BUFFER_BYTES: usize = 1 << 18;
 
@@ -50,7 +51,7 @@ impl Source {
         Source::new(file).map_err(explain)
     }
 
-    /// Any stream; its first bytes tell how it is compressed.
+    /// Any stream; its first bytes determine the compression.
     pub fn new(mut input: impl Read + Send + 'static) -> io::Result<Source> {
         let mut magic = [0; 4];
         let got = fill(&mut input, &mut magic)?;
@@ -68,8 +69,8 @@ impl Source {
         Ok(Source { input, rest, number: 0, offset: 0, ended: false, longest: LONGEST_LINE_BYTES })
     }
 
-    /// Fills the block with the next whole lines. Returns false at the end, and what ended the reading before the end
-    /// as an error; the block may then still have lines.
+    /// Fills the block with the next whole lines. Returns false at the end. Returns an error if the reading
+    /// ended early; the block may then still have lines.
     pub fn next(&mut self, block: &mut Block) -> Result<bool, Problem> {
         block.bytes.clear();
         block.bytes.append(&mut self.rest);

@@ -1,8 +1,8 @@
-//! Numbers and ends of texts, eight or sixteen bytes at a time. Whatever is not found within so few bytes, or is of no
-//! usual form, is `None`: then the line is read byte by byte.
+//! Reads numbers and ends of texts, eight or sixteen bytes at a time. `None`: the value is longer or has an
+//! unusual form, and the line must be read byte by byte.
 
 const EACH: u64 = 0x0101_0101_0101_0101;
-/// After so many bytes a search by wider vectors is worth its beginning.
+/// From this length on, a search by wider vectors is faster.
 const NEAR: usize = 48;
 
 /// Up to eight bytes of a name as a number, the first one lowest.
@@ -75,7 +75,8 @@ pub(crate) fn is_reference(bytes: &[u8; 16]) -> bool {
     bytes[0] == b'"' && bytes[15] == b'"' && equal(bytes, [b'"', b'\\', b'\n', b']']) == 1 << 15 | 1
 }
 
-/// Where the next quote is, from `at` on, if no line end comes before it. A quote behind a backslash is none.
+/// The position of the next quote from `at` on, if no line end comes before it. A quote behind a backslash
+/// does not count.
 #[inline]
 pub(crate) fn quote(text: &[u8], mut at: usize) -> Option<usize> {
     let near = at + NEAR;
@@ -107,7 +108,7 @@ fn far_quote(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// What the bytes of hexadecimal digits stand for; none if one is no digit or no small letter.
+/// The values of hexadecimal digits; none if a byte is no digit and no lower-case letter.
 #[inline]
 fn nibbles(digits: u64) -> Option<u64> {
     let values = (digits & (0x0f * EACH)) + (digits >> 6 & EACH) * 9;
@@ -124,7 +125,7 @@ fn together(nibbles: u64) -> u64 {
     (fours << 16 | fours >> 32) & 0xffff_ffff
 }
 
-/// The number of `0x7f00"`, and where its quote is.
+/// The number of `0x7f00"`, and the position of its quote.
 #[inline]
 pub(crate) fn address(text: &[u8], at: usize) -> Option<(u64, usize)> {
     const ZEROS: u128 = 0x3030_3030_3030_3030_3030_3030_3030_3030;
@@ -144,7 +145,7 @@ pub(crate) fn address(text: &[u8], at: usize) -> Option<(u64, usize)> {
     Some((number, at + count as usize))
 }
 
-/// The number that begins here, of seven digits at most, and what is behind it.
+/// The number that begins here, of at most seven digits, and the position behind it.
 #[inline]
 pub(crate) fn number(text: &[u8], at: usize) -> Option<(u64, usize)> {
     let digits = eight(text, at)? ^ (0x30 * EACH);
@@ -184,7 +185,7 @@ mod tests {
                     _ => at += 1,
                 }
             }
-            // Near the end of a text it is left to others.
+            // Near the end of a text, the slow reader takes over.
             if let Some(found) = quote(text, 0) {
                 prop_assert_eq!(Some(found), truth);
             } else if let Some(truth) = truth {
