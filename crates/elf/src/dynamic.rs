@@ -35,7 +35,7 @@ pub(crate) const RELA_SIZE: usize = 24;
 /// Bytes of an `Elf64_Rel`.
 pub(crate) const REL_SIZE: usize = 16;
 
-/// The tables of one module. A table whose length the section does not tell reaches to the end of its segment.
+/// The tables of one module. A table whose length is not in the section reaches to the end of its segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tables<'m> {
     /// `DT_SYMTAB`, to the end of its segment.

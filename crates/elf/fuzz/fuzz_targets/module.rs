@@ -1,4 +1,4 @@
-//! Any file, read as if the loader had mapped it. Run: `rake fuzz[module,60]`.
+//! Reads any file as if the loader had mapped it. Run: `rake fuzz[module,60]`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
