@@ -1,8 +1,9 @@
-//! Which frames of a stack are the native callers of an allocation.
+//! Finds the frames of a stack that are the native callers of an allocation.
 //!
-//! From the inside, the frames are memintro's own, the allocator's and libc's, perhaps Ruby's (`ruby_xmalloc` and what
-//! calls it), then those of the library that wanted memory, and at last the interpreter, which runs the line. Frames of
-//! the library are what is looked for. If the interpreter comes first, Ruby itself wanted the memory.
+//! From the inside, the frames are memintro's own, the allocator's and libc's, perhaps Ruby's (`ruby_xmalloc`
+//! and its callers), then those of the library that requested memory, and finally the interpreter, which runs
+//! the line. The native callers are the frames of that library. If the interpreter comes first, Ruby itself
+//! requested the memory.
 //!
 //! The interpreter's function has no symbol in Ruby 3.3 and later. It is found by its frame: [`Unwinder::learn`] is called
 //! where the interpreter is on the stack twice.
@@ -24,8 +25,8 @@ const KEPT_FOR_RUBY: usize = 3;
 const KEPT_FOR_NATIVE: usize = 6;
 /// Rules that are remembered, one for each return address.
 const MOST_RULES: usize = 8192;
-/// Beginnings of the names of libraries that only hand on what their callers want: those of C and C++. The allocators do
-/// so, too.
+/// Name prefixes of libraries that only pass on their callers' requests: those of C and C++. Allocators do
+/// the same.
 const PASSED_OVER: [&str; 9] = [
     "libmemintro_hook",
     "libc.so",
@@ -38,7 +39,7 @@ const PASSED_OVER: [&str; 9] = [
     "libgcc_s",
 ];
 
-/// Who wanted the memory.
+/// The requester of the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chain {
     /// A library: its innermost frame, the one that called that, and the innermost one of the next library.
@@ -80,7 +81,7 @@ struct Frame {
 }
 
 impl Unwinder {
-    /// With an address in the module that is Ruby, and one each in those that are passed over. None of these is ever
+    /// With an address in the module that is Ruby, and one in each skipped module. None of these is ever
     /// unloaded.
     #[must_use]
     pub fn new(ruby: u64, passed_over: Vec<u64>) -> Self {
@@ -102,13 +103,13 @@ impl Unwinder {
         Self { modules, ..Self::new(0, Vec::new()) }
     }
 
-    /// Who wanted memory at a native site of a process that has ended.
+    /// The requester of memory at a native site of a process that has ended.
     pub fn chain_of_ended(&mut self, of: Registers, read: impl Fn(u64) -> Option<u64>) -> Chain {
         let chain = catch_unwind(AssertUnwindSafe(|| self.follow(of, read, false, &Nothing)));
         chain.unwrap_or(Chain::Unknown)
     }
 
-    /// What is known of modules.
+    /// The modules.
     #[must_use]
     pub fn modules(&self) -> &Modules {
         &self.modules
@@ -153,7 +154,7 @@ impl Unwinder {
             return false;
         }
         self.interpreter = vec![largest.clone()];
-        // The function that does nothing but call it, in whatever way it was called itself.
+        // The function that only calls it, however that function was called.
         if let Some(Some(caller)) = callers.first().copied()
             && callers.iter().all(|other| other.as_ref() == Some(caller))
         {
@@ -178,16 +179,17 @@ impl Unwinder {
         addresses
     }
 
-    /// Reads again what is loaded, if that has changed.
+    /// Reads the list of modules again if it has changed.
     pub fn refresh(&mut self, loaded: &dyn Loaded) {
         if self.modules.refresh(loaded) || self.rules.len() > MOST_RULES {
             self.rules.clear();
         }
     }
 
-    /// Who wanted this memory. [`Unwinder::refresh`] must have been called since the sample was taken.
+    /// The requester of this memory. [`Unwinder::refresh`] must have been called since the sample was taken.
     pub fn chain(&mut self, sample: &CallerSample, loaded: &dyn Loaded) -> Chain {
-        // Tables may be damaged. The libraries that read them promise not to panic, which this does not rely on.
+        // Tables may be damaged. The libraries that read them promise not to panic, but this code does not
+        // rely on that.
         let chain = catch_unwind(AssertUnwindSafe(|| self.chain_of(sample, loaded)));
         chain.unwrap_or_else(|_| {
             self.rules.clear();
@@ -290,7 +292,7 @@ impl Unwinder {
             let Some(module) = self.modules.find(inside) else { return };
             let Some(base) = self.modules.get(module).map(|module| module.base) else { return };
             let Some(rule) = self.rule(module, base, inside, loaded) else {
-                // Its caller cannot be told, but it is a frame itself.
+                // Its caller is unknown, but it is a frame itself.
                 visit(self, Frame { address: of.ip, function: 0..0, module });
                 return;
             };
@@ -324,7 +326,8 @@ impl Loaded for Nothing {
     fn each(&self, _: &mut dyn FnMut(&memintro_abi::ModuleRecord)) {}
 }
 
-/// Whether another frame of the chain says something new: the first two do, and then the first one of another library.
+/// Whether another frame of the chain adds information: the first two do, and then the first one of another
+/// library.
 fn is_kept(places: &[Place], place: Place) -> bool {
     match places {
         [] | [_] => true,

@@ -1,9 +1,9 @@
-//! Unwind tables in a form that can be read inside malloc: everything is worked out in advance, and a frame costs a
-//! look-up.
+//! Unwind tables in a form that can be read inside malloc: everything is computed in advance, and a frame
+//! costs a look-up.
 //!
 //! The tables of all modules are flattened outside of malloc ([`Flattener::flatten`]). Following a stack
-//! ([`Flat::walk`]) allocates nothing, takes no lock, and reads only words of the calling thread's stack that may be
-//! read. What was looked up for an address is remembered ([`Steps`]).
+//! ([`Flat::walk`]) allocates nothing, takes no lock, and reads only words of the calling thread's stack that
+//! may be read. [`Steps`] caches the row of each address.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,13 +18,13 @@ use crate::steps::{Step, Steps};
 
 /// Most frames of a stack.
 pub const MOST_FRAMES: usize = 60;
-/// Frames that are passed over before the first one that is kept: memintro's own.
+/// Most skipped frames before the first kept one: memintro's own.
 const MOST_PASSED: usize = 40;
 /// Addresses that share a beginning in the index.
 const BUCKET: u32 = 7;
 /// A frame is not larger.
 const MOST_FRAME_BYTES: u64 = 8 << 20;
-/// Rows of one module. What has more is not followed.
+/// Most rows of one module. Modules with more are not followed.
 const MOST_ROWS: usize = 4 << 20;
 
 /// How to find the caller from addresses on.
@@ -67,7 +67,7 @@ impl Row {
     }
 
     /// The row of a rule. The return address lies below the canonical frame address in each function of x86-64.
-    fn of(at: u32, rule: Option<&Rule>) -> Self {
+    fn from_rule(at: u32, rule: Option<&Rule>) -> Self {
         let Some(rule) = rule.filter(|rule| rule.return_address == -8) else { return Self::nothing(at) };
         let (base, offset) = match rule.base {
             Base::Stack(offset) => (BaseKind::Stack, offset),
@@ -127,7 +127,7 @@ pub struct FlatModule {
     pub code: Range<u64>,
     base: u64,
     table: Arc<FlatTable>,
-    /// Its path, behind a NUL, by which it is told from files of Ruby.
+    /// Its path, behind a NUL, which distinguishes it from files of Ruby.
     pub path: Vec<u8>,
     /// Frames of it are looked for.
     pub is_watched: bool,
@@ -154,7 +154,7 @@ impl FlatModule {
 }
 
 impl FlatTable {
-    fn of(tables: &Tables) -> Self {
+    fn new(tables: &Tables) -> Self {
         let rows = rows(tables);
         Self { index: index_of(&rows), rows }
     }
@@ -173,13 +173,13 @@ impl FlatTable {
 #[derive(Debug, Default)]
 pub struct Flat {
     modules: Vec<FlatModule>,
-    /// Where following ends: the interpreter. What is further out belongs to other lines.
+    /// Where following ends: the interpreter. Frames further out belong to other lines.
     ends: Vec<Range<u64>>,
     steps: Steps,
     recent: Recent,
 }
 
-/// What is known of a stack that was followed.
+/// Facts about a stack that was followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walked {
     /// A hash of its addresses.
@@ -192,7 +192,7 @@ pub struct Walked {
     pub unknown: Option<u64>,
 }
 
-/// What is wanted of a module.
+/// How to treat the frames of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Its frames are looked for.
@@ -218,14 +218,14 @@ impl Flattener {
         Self { modules: Modules::new(lasting), known: HashMap::new() }
     }
 
-    /// What is known of modules.
+    /// The modules.
     #[must_use]
     pub fn modules(&self) -> &Modules {
         &self.modules
     }
 
-    /// The tables of all modules that are loaded now; `None`: as the last time. `wanted` says of a path and a range of code
-    /// what is wanted of it.
+    /// The tables of all modules that are loaded now; `None`: unchanged. `wanted` decides how to treat the
+    /// module with a path and a range of code.
     pub fn flatten(
         &mut self,
         loaded: &dyn Loaded,
@@ -247,7 +247,7 @@ impl Flattener {
             let table = match self.known.get(&(base, number)) {
                 Some(known) => Arc::clone(known),
                 None => {
-                    let made = self.modules.tables(index, loaded).map(FlatTable::of).unwrap_or_default();
+                    let made = self.modules.tables(index, loaded).map(FlatTable::new).unwrap_or_default();
                     let made = Arc::new(made);
                     self.known.insert((base, number), Arc::clone(&made));
                     made
@@ -274,7 +274,7 @@ impl Flat {
         self.modules.get(after.checked_sub(1)?).filter(|module| module.code.contains(&address))
     }
 
-    /// What is to be done at an address; `None`: it is in no module.
+    /// How to continue at an address; `None`: it is in no module.
     #[inline]
     fn step(&self, inside: u64) -> Option<Step> {
         self.steps.get(inside).or_else(|| self.look_up(inside))
@@ -297,7 +297,7 @@ impl Flat {
         Some(step)
     }
 
-    /// The same as [`Self::walk`] says of the stack, sooner if it is one of those that were followed last.
+    /// The result of [`Self::walk`], faster for stacks that were followed recently.
     #[inline]
     pub fn recognize(&self, of: Registers, mut read: impl FnMut(u64) -> Option<u64>) -> Walked {
         self.recent.recall(&of, &mut read).unwrap_or_else(|| {
@@ -310,7 +310,8 @@ impl Flat {
         })
     }
 
-    /// Visits return addresses from the inside, up to the interpreter or as far as can be told. `read` gives a word.
+    /// Visits return addresses from the inside, up to the interpreter or as far as the stack can be followed.
+    /// `read` returns a word.
     pub fn walk(
         &self,
         of: Registers,
@@ -386,7 +387,7 @@ fn rows(tables: &Tables) -> Vec<Row> {
             }
             let Ok(start) = u32::try_from(row.start_address()) else { continue };
             let rule = Rule::of_row(row, &section, entry.cie().encoding(), function.clone());
-            rows.push(Row::of(start, rule.as_ref().filter(|_| !is_handler)));
+            rows.push(Row::from_rule(start, rule.as_ref().filter(|_| !is_handler)));
         }
         if let Ok(end) = u32::try_from(function.end) {
             rows.push(Row::nothing(end));
@@ -421,8 +422,8 @@ fn index_of(rows: &[Row]) -> Vec<u32> {
         .collect()
 }
 
-/// Whether the page that holds this address may be read, by a system call that changes nothing: the kernel reads the set
-/// of signals before it refuses what is to be done with it.
+/// Whether the page of this address may be read, by a system call that changes nothing: the kernel reads the
+/// set of signals before it refuses the invalid operation.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[must_use]
 pub fn is_readable(page: u64) -> bool {
@@ -459,12 +460,12 @@ mod tests {
             .iter()
             .filter(|(_, size)| *size > 8)
             .flat_map(|(begin, size)| (0..*size).step_by(7).map(move |step| begin + step));
-        let table = FlatTable::of(&tables);
+        let table = FlatTable::new(&tables);
         let mut context = UnwindContext::new();
         let mut compared = 0;
         for address in addresses {
             let rule = Rule::find(&tables, &mut context, address);
-            let expected = Row::of(0, rule.as_ref());
+            let expected = Row::from_rule(0, rule.as_ref());
             let Some(found) = table.row(u32::try_from(address).unwrap()) else {
                 assert_eq!(expected.kinds, NOTHING, "{address:#x}");
                 continue;

@@ -1,7 +1,7 @@
-//! From a frame to its caller: what a module's unwind tables say of a return address.
+//! Finds the caller of a frame by the module's unwind tables.
 //!
-//! Only two registers are followed, the stack pointer and the frame pointer, which is what compilers compute frames
-//! from. A rule that needs another one ends the stack. So does a signal handler's frame.
+//! This follows only two registers, the stack pointer and the frame pointer, from which compilers compute
+//! frames. A rule that needs another one ends the stack. So does a signal handler's frame.
 
 use std::ops::Range;
 
@@ -54,7 +54,7 @@ pub(crate) struct Rule {
 pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 impl Rule {
-    /// What the tables say of this address in the file; `None` if they say nothing that can be followed.
+    /// The rule of the tables for this address in the file; `None` if there is none that can be followed.
     pub(crate) fn find(tables: &Tables, context: &mut UnwindContext<usize>, address: u64) -> Option<Self> {
         let bases = BaseAddresses::default().set_eh_frame_hdr(tables.index_at).set_eh_frame(tables.frames_at);
         let section = EhFrame::new(&tables.frames, LittleEndian);
@@ -75,7 +75,7 @@ impl Rule {
         Self::of_row(row, &section, entry.cie().encoding(), function)
     }
 
-    /// What a row of the tables says; `None` if it says nothing that can be followed.
+    /// The rule of a row of the tables; `None` if it cannot be followed.
     pub(crate) fn of_row(
         row: &gimli::UnwindTableRow<usize>,
         section: &EhFrame<Bytes<'_>>,
@@ -127,13 +127,13 @@ impl Rule {
     }
 }
 
-/// How an index begins that has the form below, and where its entries are.
+/// The header of an index of the form below, and the place of its entries.
 const HEAD: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
 const BEGIN: usize = 12;
 
-/// Where the index says the entry of this address is. The index has the form that every linker gives it: version; a signed
-/// offset of four bytes; the number of entries; pairs of signed offsets of four bytes from the index, in order. (gimli's own
-/// search takes the number of entries, and the offsets, as they are.)
+/// The place of this address' entry by the index. Every linker writes the index in this form: version; a
+/// signed offset of four bytes; the number of entries; pairs of signed offsets of four bytes from the index,
+/// in order. (gimli's own search takes the number of entries, and the offsets, as they are.)
 fn entry_at(tables: &Tables, address: u64) -> Option<u64> {
     let index = &*tables.index;
     let count = u32::from_le_bytes(*index.get(8..)?.first_chunk()?);
@@ -149,7 +149,7 @@ fn word_of(tables: &Tables, entry: &[u8; 8], at: usize) -> Option<u64> {
     tables.index_at.checked_add_signed(offset.into())
 }
 
-/// Where the index says that entries are, in the order of the functions.
+/// The places of all entries by the index, in the order of the functions.
 pub(crate) fn all_entries(tables: &Tables) -> impl Iterator<Item = u64> + '_ {
     let index = &*tables.index;
     let count =
@@ -252,7 +252,7 @@ pub(crate) mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// Whatever a damaged table says, it is read in bounded time and without a panic.
+        /// A damaged table is read in bounded time and without a panic.
         #[test]
         fn damaged_tables_do_no_harm(
             flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..2000),

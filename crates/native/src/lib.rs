@@ -1,12 +1,12 @@
-//! From copied registers and stack bytes to the C functions that led to an allocation.
+//! Finds the C functions that led to an allocation from copied registers and stack bytes.
 //!
 //! The hook copies ([`memintro_abi::CallerSample`]); everything here happens outside of malloc, in the same process, and
 //! reads nothing through a pointer that may have become invalid: the stack from the copy, unwind tables from copies that
 //! are made while the loader's list is locked, symbols and line tables from files.
 //!
-//! - [`modules`]: what is loaded, and the unwind tables of each module
+//! - [`modules`]: the loaded modules, and the unwind tables of each
 //! - [`frame`]: from a frame to its caller, by gimli
-//! - [`chain`]: which frames of a stack are the native callers
+//! - [`chain`]: the frames of a stack that are the native callers
 //! - [`flat`]: the same tables in advance, for stacks that are followed inside malloc
 //! - [`tally`]: how many samples of each call site came through which callers
 //! - [`names`]: names and lines of C, by object and addr2line

@@ -1,4 +1,4 @@
-//! Loaded modules: where they are, what they are, and their unwind tables.
+//! Loaded modules: their addresses, identities and unwind tables.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use memintro_abi::ModuleRecord;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, SegmentFlags};
 
-/// Tells what is loaded.
+/// Lists the loaded modules.
 pub trait Loaded {
     /// Visits each module. None is unloaded meanwhile.
     fn each(&self, visit: &mut dyn FnMut(&ModuleRecord));
 }
 
-/// A place in a module: what lasts when the module is unloaded.
+/// A place in a module. It stays valid when the module is unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// Number of the module, as [`Modules::identity`] knows it.
@@ -26,7 +26,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// All places of a module that are not told apart.
+    /// All other places of a module together.
     #[must_use]
     pub(crate) fn whole(module: u32) -> Self {
         Self { module, offset: u64::MAX }
@@ -39,7 +39,7 @@ impl Place {
     }
 }
 
-/// What a module is, wherever it is loaded.
+/// The identity of a module, at any load address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its path.
@@ -50,7 +50,7 @@ pub struct Identity {
 
 /// Unwind tables of more bytes are not read.
 const MOST_TABLE_BYTES: u64 = 16 << 20;
-/// Modules that are told apart. Programs that load more have callers without names.
+/// Most modules. Programs that load more have callers without names.
 const MOST_IDENTITIES: usize = 4096;
 
 type Header = libc::Elf64_Phdr;
@@ -76,7 +76,7 @@ pub(crate) struct Module {
     tables: Option<Option<Tables>>,
 }
 
-/// All modules, as they were when something was loaded or unloaded last.
+/// All modules, as of the last load or unload.
 #[derive(Debug, Default)]
 pub struct Modules {
     list: Vec<Module>,
@@ -110,7 +110,8 @@ impl Modules {
         modules
     }
 
-    /// Reads the list again if something was loaded or unloaded. Returns whether addresses may mean something else now.
+    /// Reads the list again if a module was loaded or unloaded. Returns whether addresses may belong to other
+    /// modules now.
     pub(crate) fn refresh(&mut self, loaded: &dyn Loaded) -> bool {
         let before = self.changes;
         let mut changes = None;
@@ -168,7 +169,7 @@ impl Modules {
         number.and_then(|number| u32::try_from(number).ok())
     }
 
-    /// What a module of this number is.
+    /// The identity of the module with this number.
     #[must_use]
     pub fn identity(&self, number: u32) -> Option<&Identity> {
         self.known.get(number as usize)
@@ -256,7 +257,7 @@ impl Map {
         }
         let bytes = std::fs::read(&self.path).ok()?;
         let object = object::File::parse(&*bytes).ok()?;
-        // The segment that was mapped from there tells the load address.
+        // The segment that was mapped from there gives the load address.
         let segment = object.segments().find(|segment| {
             let (at, len) = segment.file_range();
             let is_code =

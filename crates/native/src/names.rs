@@ -1,8 +1,9 @@
 //! Names of places in native code, and the lines of C where debug information is installed.
 //!
-//! They are read from files: the module's own, and the separate debug file that belongs to it (by build ID below
-//! /usr/lib/debug, or by `.gnu_debuglink`). A file that was replaced since the module was loaded has another build ID, and
-//! then tells nothing. Files are read and not mapped, because a mapped file that is cut short ends the process.
+//! They are read from files: the module's own, and the separate debug file that belongs to it (by build ID
+//! below /usr/lib/debug, or by `.gnu_debuglink`). A file that was replaced since the module was loaded has
+//! another build ID, and is not used. Files are read and not mapped, because a mapped file that is cut short
+//! ends the process.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -46,15 +47,15 @@ struct Wanted {
     place: Place,
     /// The call may be a function's last instruction, so the byte before the return address is looked up.
     inside: u64,
-    /// Address, size and name of the symbol that begins last of those that hold it; of several, the greatest.
+    /// Address, size and name of the containing symbol that begins last; of several, the largest.
     symbol: Option<(u64, u64, String)>,
     line: Option<(String, u32)>,
 }
 
 impl Names {
-    /// The names of these places, in their order. One module's files are open at a time, and of them only what is needed
-    /// is read, for small processes ask for names, too.
-    pub fn of(&mut self, places: &[Place], modules: &Modules) -> Vec<Name> {
+    /// The names of these places, in their order. Only one module's files are open at a time, and only the
+    /// needed parts are read, because small processes look up names as well.
+    pub fn look_up(&mut self, places: &[Place], modules: &Modules) -> Vec<Name> {
         if self.known.len() > MOST_NAMES {
             self.known.clear();
         }
@@ -83,7 +84,7 @@ impl Names {
             line: None,
         };
         let mut all: Vec<Wanted> = places.iter().map(wanted).collect();
-        // What was found before a damaged part stays.
+        // Results from before a damaged part stay.
         let _ = catch_unwind(AssertUnwindSafe(|| look_up(identity, &mut all)));
         for one in all {
             let offset = one.place.offset;
@@ -114,7 +115,7 @@ fn file(identity: &Identity) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Finds what the module's file and its debug file say of these places, which are in order.
+/// Finds these places, which are in order, in the module's file and its debug file.
 fn look_up(identity: &Identity, wanted: &mut [Wanted]) {
     let path = Path::new(OsStr::from_bytes(&identity.path));
     let Some(cache) = open(path) else { return };
@@ -161,7 +162,7 @@ fn find_symbols(object: &Object<'_>, wanted: &mut [Wanted]) {
     }
 }
 
-/// The file with the debug information that was taken out of this one.
+/// The file with the debug information that was stripped from this one.
 fn debug_file(path: &Path, object: &Object<'_>) -> Option<File> {
     const ALL: &str = "/usr/lib/debug";
     let build = object.build_id().ok().flatten().filter(|build| build.len() > 1);

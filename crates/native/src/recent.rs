@@ -1,11 +1,13 @@
-//! Stacks that were followed to their end, so that the next allocation from there compares words instead of looking up each frame.
+//! A cache of stacks that were followed to their end. The next allocation with the same stack compares words
+//! instead of looking up each frame.
 //!
-//! For each frame it keeps where the return address lies, counted from the first stack pointer, and that address. As long as the
-//! caller of each frame is found by the stack pointer alone, the return addresses decide where the next one lies: a stack with the
-//! same words there is the same stack. One with a frame that needs the frame pointer is not kept.
+//! For each frame it keeps the return address and its distance from the first stack pointer. If the caller of
+//! each frame is found by the stack pointer alone, each return address determines the place of the next one,
+//! so a stack with the same words there is the same stack. Stacks with a frame that needs the frame pointer
+//! are not kept.
 //!
-//! Any thread reads and writes this inside malloc, without a lock. An entry's turn is odd while one thread writes it, and what was
-//! read counts only if the turn is the same afterwards.
+//! Any thread reads and writes this inside malloc, without a lock. An entry's turn is odd while a thread
+//! writes it, and a reader discards its result if the turn has changed.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -21,10 +23,10 @@ const MOST: usize = 24;
 /// Bits of an address of code. Above them is the distance, in words.
 const ADDRESS_BITS: u32 = 47;
 
-/// Return addresses of a stack that is being followed, and where they lie.
+/// Return addresses of a stack that is being followed, and their distances.
 pub(crate) struct Places {
     words: [u64; MOST],
-    /// More than there is room for, once a frame cannot be kept.
+    /// Greater than the room for frames, once a frame cannot be kept.
     count: usize,
 }
 
@@ -47,7 +49,7 @@ impl Places {
         }
     }
 
-    /// The stack is not kept.
+    /// Marks the stack as not to be kept.
     pub(crate) fn give_up(&mut self) {
         self.count = usize::MAX;
     }
@@ -75,7 +77,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Recent {
     entries: Box<[[Entry; WAYS]]>,
-    /// Which way is written next.
+    /// The entry of each hash that is written next.
     next: AtomicU32,
 }
 
@@ -92,7 +94,7 @@ impl Recent {
         self.entries.get(hash as usize)
     }
 
-    /// What was found of this stack before.
+    /// The earlier result for this stack.
     #[inline]
     pub(crate) fn recall(&self, of: &Registers, read: &mut impl FnMut(u64) -> Option<u64>) -> Option<Walked> {
         self.set(of.sp)?.iter().find_map(|entry| entry.recall(of, read))
@@ -149,7 +151,7 @@ impl Entry {
         for (place, word) in self.words.iter().zip(words) {
             place.store(*word, Ordering::Relaxed);
         }
-        // A turn of 0 says that nothing was written.
+        // A turn of 0 marks an entry that was never written.
         self.turn.store(turn.wrapping_add(2).max(2), Ordering::Release);
     }
 }
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(recent.recall(&FIRST, &mut stack(&words)), None);
         recent.keep(&FIRST, &places(&[(0x6000, 16), (0x7000, 64)]), &walked(4));
         assert_eq!(recent.recall(&FIRST, &mut stack(&words)), Some(walked(4)));
-        // Whatever differs: where it begins, an address, a word that cannot be read.
+        // Each difference: another beginning, another address, an unreadable word.
         for other in [Registers { ip: 0x5001, ..FIRST }, Registers { sp: FIRST.sp + 16, ..FIRST }] {
             assert_eq!(recent.recall(&other, &mut stack(&words)), None);
         }
@@ -230,7 +232,8 @@ mod tests {
             }
             let mut seen = 0_u64;
             while !is_over.load(Ordering::Relaxed) {
-                // Any stack whose second address is the first one and 1: what is recalled must be of the same.
+                // Stacks whose second address is the first one plus 1: a recalled result must belong to the
+                // same stack.
                 let first = std::cell::Cell::new(0);
                 for hash in [seen, seen + 1, seen + 2] {
                     let mut read = |at: u64| {

@@ -1,4 +1,4 @@
-//! What was looked up for addresses of code, so that it need not be looked up again.
+//! A cache of the rows of addresses of code.
 //!
 //! A table with one place for each address's hash. Any thread reads and writes it inside malloc, without a lock: an entry
 //! is two words, and the first is the address mixed with the second, so that halves of two entries do not fit.
@@ -15,7 +15,7 @@ const DISTANCES: std::ops::Range<i32> = -(1 << (DISTANCE_BITS - 1))..1 << (DISTA
 /// A bit of the second word: an entry is there.
 const IS_THERE: u64 = 1 << 7;
 
-/// What is to be done at an address.
+/// How to continue at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     /// The stack ends here.
@@ -60,7 +60,7 @@ impl Step {
     }
 
     #[inline]
-    fn of(word: u64) -> Self {
+    fn from_word(word: u64) -> Self {
         let distance = |at: u32| (((word >> at) as u32) << 4).cast_signed() >> 4;
         let base = match word >> 3 & 3 {
             0 => BaseKind::None,
@@ -105,12 +105,12 @@ impl Steps {
         self.0.get(hash as usize)
     }
 
-    /// What was put for an address, if nothing has taken its place.
+    /// The cached step of an address, if no other entry has replaced it.
     #[inline]
     pub(crate) fn get(&self, address: u64) -> Option<Step> {
         let [key, word] = self.place(address)?;
         let word = word.load(Ordering::Relaxed);
-        (word & IS_THERE != 0 && key.load(Ordering::Relaxed) ^ word == address).then(|| Step::of(word))
+        (word & IS_THERE != 0 && key.load(Ordering::Relaxed) ^ word == address).then(|| Step::from_word(word))
     }
 
     /// Remembers it.

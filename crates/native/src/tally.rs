@@ -1,10 +1,11 @@
-//! How many samples of each call site came through which native callers.
+//! Counts the samples of each call site by their native callers.
 //!
-//! Memory is bounded: some chains for each site, those with most bytes; then one for all others of a library; and some thousand blocks of which it is asked
-//! whether they are live, because a line that leaks may allocate a thousand blocks for each one that it leaks.
+//! Memory is bounded: for each site, some chains with the most bytes, and one sum for all others of a
+//! library; and some thousand blocks that are checked for being live, because a line may allocate a thousand
+//! blocks for each one that it leaks.
 //!
-//! What is kept here is read by a search for leaks in a core file, as all memory of the process. So room that is not used
-//! yet is wiped: old addresses may be there.
+//! A search for leaks in a core file reads this memory like all memory of the process. So unused room is
+//! wiped, because it may hold old addresses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
@@ -16,20 +17,20 @@ use crate::modules::Place;
 
 /// Sites with a tally of their own.
 const MOST_SITES: usize = 16_384;
-/// Chains of each site that are told apart.
+/// Most chains of each site that are counted separately.
 const MOST_CHAINS: usize = 24;
-/// Those of them that are shown by themselves; the others are summed up by library.
+/// Most of these that are shown separately; the others are summed by library.
 const MOST_SHOWN: usize = 8;
-/// Libraries of each site that have a sum of all chains that are not told apart.
+/// Most libraries of each site that have a sum of their other chains.
 const MOST_LIBRARIES: usize = 8;
 /// Blocks of all sites that are remembered.
 const MOST_BLOCKS: usize = 4_096;
 
-/// The number of what is no chain of a site.
+/// The number of chains that are not counted for a site.
 const OTHER: u8 = u8::MAX;
 const RUBY: u8 = u8::MAX - 1;
 const UNKNOWN: u8 = u8::MAX - 2;
-/// Live blocks of a site that say whether Ruby itself asked for them.
+/// Live blocks of a site that are needed to say whether Ruby itself allocated them.
 const ENOUGH: usize = 4;
 /// The number of the first library's sum.
 const LIBRARIES: u8 = 128;
@@ -54,8 +55,8 @@ impl Count {
 struct Way {
     places: Vec<Place>,
     count: Count,
-    /// Its bytes, and those that the chain before it in this place had. So a chain that comes often enough stays, whichever
-    /// came first (the algorithm Space-Saving of Metwally and others).
+    /// Its bytes, plus those of the chain that it replaced. So a frequent chain stays, in any order of
+    /// arrival (the algorithm Space-Saving of Metwally and others).
     credit: u64,
 }
 
@@ -70,7 +71,7 @@ struct Site {
 }
 
 impl Site {
-    /// The number of the chain; and whose number another one has from now on, if it gave way.
+    /// The number of the chain, and the number of a chain that it replaced, if any.
     fn add(&mut self, chain: Chain, sample: Count) -> (u8, Option<u8>) {
         let (count, number) = match chain {
             Chain::Ruby => (&mut self.ruby, RUBY),
@@ -102,7 +103,7 @@ impl Site {
         (at as u8, Some(self.sum_up(&before)))
     }
 
-    /// Adds a chain that is no longer told apart to its library.
+    /// Adds a chain that is no longer counted separately to its library.
     fn sum_up(&mut self, way: &Way) -> u8 {
         let Some(module) = way.places.first().map(|place| place.module) else { return OTHER };
         let known = self.libraries.iter().position(|(library, _)| *library == module);
@@ -213,21 +214,21 @@ impl Tally {
         self.blocks.len() >= MOST_BLOCKS
     }
 
-    /// Forgets blocks that are not live any more, as far as is known.
+    /// Forgets blocks that are known to be freed.
     pub fn keep_live(&mut self, is_live: impl Fn(u64, u32) -> bool) {
         self.blocks.retain(|block| is_live(!block.inverted_address, block.serial));
     }
 
-    /// Whether Ruby itself asked for all blocks of the site that were sampled and are live, as far as [`Tally::keep_live`]
-    /// knows; `false` if these are few.
+    /// Whether Ruby itself allocated all live sampled blocks of the site, as of the last
+    /// [`Tally::keep_live`]; `false` if these are few.
     #[must_use]
     pub fn is_rubys(&self, site: u32) -> bool {
         let of_it = || self.blocks.iter().filter(|block| block.site == site);
         of_it().count() >= ENOUGH && of_it().all(|block| block.chain == RUBY)
     }
 
-    /// What is known of the sites' native callers, by number of the site. Sites without any are left out. For what is
-    /// live, [`Tally::keep_live`] must have been called.
+    /// The native callers of each site, by its number, without sites that have none. Live figures need an
+    /// earlier call of [`Tally::keep_live`].
     #[must_use]
     pub fn figures(&self) -> HashMap<u32, SiteFigures> {
         let mut live: HashMap<u32, Vec<Block>> = HashMap::new();
@@ -301,7 +302,7 @@ fn figures(site: &Site, live: &[Block]) -> SiteFigures {
     }
 }
 
-/// The number of a chain or a library, and what came through it.
+/// The number of a chain or a library, and its samples.
 type Part = (u8, Count);
 
 /// The greatest share of what is live first, then the most bytes.
@@ -310,7 +311,7 @@ fn by_bytes(one: &(CallerFigures, u64), other: &(CallerFigures, u64)) -> std::cm
     live(other).total_cmp(&live(one)).then(other.1.cmp(&one.1))
 }
 
-/// What is not shown by itself, by the number of its library's module.
+/// Chains that are not shown separately, by the number of their library's module.
 fn by_library<'a>(site: &Site, ways: impl Iterator<Item = (u8, &'a Way)>) -> BTreeMap<u32, Vec<Part>> {
     let mut libraries: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
     for (at, (module, count)) in site.libraries.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The unit tests of those files of the extension that know no Ruby. They run here, so that tests need no extension:
-//! its dependencies, which read Ruby's headers, take longer to compile than all others together.
+//! Unit tests of those files of the extension that do not use Ruby. They run here because the extension's
+//! dependencies, which read Ruby's headers, take longer to compile than all others together.
 //! `rake cargo:test` refuses a test of the extension that is not here.
 
 #![allow(dead_code)]

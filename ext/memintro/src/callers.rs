@@ -325,12 +325,12 @@ impl Callers {
     }
 
     /// Those of a site, with the names of their frames.
-    pub(crate) fn of(&self, site: u32) -> Option<(&SiteFigures, Vec<Named<'_>>)> {
+    pub(crate) fn callers_of(&self, site: u32) -> Option<(&SiteFigures, Vec<Named<'_>>)> {
         let figures = self.sites.get(&site)?;
         let mut known = KNOWN.try_lock()?;
         let known = known.as_mut()?;
         let modules = known.unwinder.modules();
-        let named = |figures: &'_ CallerFigures| known.names.of(&figures.places, modules);
+        let named = |figures: &'_ CallerFigures| known.names.look_up(&figures.places, modules);
         let mut named = named;
         Some((
             figures,
@@ -392,7 +392,7 @@ pub(crate) fn of_dump(dump: &RawDump<'_>) -> HashMap<u32, NativeNames> {
         };
         let of = Registers { ip: stack.ip, sp: stack.sp, bp: stack.bp };
         if let Chain::Native(places) = unwinder.chain_of_ended(of, read) {
-            let named = names.of(&places, unwinder.modules());
+            let named = names.look_up(&places, unwinder.modules());
             let frames = named.iter().map(|name| name.text.clone()).collect();
             found.insert(stack.site, NativeNames { frames, location: location(&named) });
         }

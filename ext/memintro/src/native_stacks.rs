@@ -236,7 +236,7 @@ pub(crate) fn named(frames: &[(Vec<u8>, u64)]) -> Vec<Shown> {
         .iter()
         .map(|(path, offset)| Place { module: modules.number_of(path).unwrap_or(u32::MAX), offset: *offset })
         .collect();
-    let names = known.called.of(&places, modules);
+    let names = known.called.look_up(&places, modules);
     let shown = |(name, (path, _)): (Name, &(Vec<u8>, u64))| Shown {
         name,
         is_watched: is_watched(path, &known.names, &known.root),

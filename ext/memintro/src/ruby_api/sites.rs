@@ -116,7 +116,7 @@ pub(super) fn collect(ruby: &Ruby, figure: Reader, most: usize) -> Result<Sites,
         .kept
         .iter()
         .map(|record| {
-            let callers = known.of(record.id).map(|(figures, named)| {
+            let callers = known.callers_of(record.id).map(|(figures, named)| {
                 of_sites.push(native_callers(figures, &named));
                 (of_sites.len() - 1) as u32
             });
