@@ -1,6 +1,7 @@
-//! Has the linker lay side by side what runs together: see together.ld.
+//! Passes together.ld to the linker, which places functions that run together side by side.
 
-/// GNU's linker and LLVM's read such a file, for ELF; with others the order, which is a matter of memory only, is left out.
+/// Only GNU's and LLVM's linkers read this file, for ELF. Other linkers keep their own order, which costs
+/// some memory.
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=together.ld");
     let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();

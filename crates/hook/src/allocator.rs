@@ -1,7 +1,7 @@
 //! Rust's own allocator, on top of the real functions.
 //!
-//! Allocations of this library (in `doctor`, in tests) go straight to them, so they are never recorded and cannot
-//! recurse.
+//! Allocations of this library (in `doctor`, in tests) call them directly, so they are never recorded and
+//! cannot recurse.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;

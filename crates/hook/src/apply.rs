@@ -15,26 +15,26 @@ use crate::shared::{self, BIRTHS, FOLLOWED, IN_BAND_RECORDS, SITES, TABLE, THREA
 /// A block that was taken out of the table while the allocator moves it.
 #[derive(Debug)]
 pub(crate) struct Moving {
-    pub(crate) old: Old,
+    pub(crate) block: Lookup,
     pub(crate) epoch: u32,
     /// GC generation in which it was taken out.
     pub(crate) generation: u32,
     /// Its note, if it was born in a measurement.
     pub(crate) birth: Option<Birth>,
-    /// It had a record within itself, which was whole.
+    /// It had an intact in-band record.
     pub(crate) had_record: bool,
 }
 
-/// What was known of it.
+/// What the look-up of a block found.
 #[derive(Debug)]
-pub(crate) enum Old {
-    Nothing,
+pub(crate) enum Lookup {
+    Unknown,
     Followed(Removed),
     Sampled(Sample),
-    /// The block has not been looked up yet, because its free was written down instead.
-    WrittenDown,
-    /// The block has its record within itself, which must stay as it is while the gate is closed.
-    WithRecord,
+    /// The block has not been looked up yet, because its free is queued.
+    Queued,
+    /// The block has an in-band record, which must not change while the gate is closed.
+    InBand,
 }
 
 /// The state of the thread in which the event happened, and the counters of the thread that records it.
@@ -50,15 +50,15 @@ pub(crate) struct Origin<'a> {
 
 impl<'a> Origin<'a> {
     #[inline(always)]
-    pub(crate) fn of(own: &'a ThreadState) -> Self {
+    pub(crate) fn of_thread(own: &'a ThreadState) -> Self {
         Self { owner: own, counters: &own.counters, owns: true, writes: true }
     }
 
-    /// The same for the block that a move has made. If what it was before had no record, or one that was written over, the bytes
-    /// behind its size may be the program's, which expects them in the new block.
+    /// The same for the block that a move has made. If the old block had no record, or an overwritten one,
+    /// the bytes behind its size may belong to the program, which expects them in the new block.
     #[inline]
     pub(crate) fn of_moved(own: &'a ThreadState, moving: &Moving) -> Self {
-        Self { writes: moving.had_record, ..Self::of(own) }
+        Self { writes: moving.had_record, ..Self::of_thread(own) }
     }
 }
 
@@ -78,7 +78,8 @@ pub(crate) fn unnote(address: usize) -> Option<Birth> {
     if BIRTHS.is_on() { BIRTHS.take(address) } else { None }
 }
 
-/// A block is born. If it is due to be looked at more closely, returns how many of its site it stands for.
+/// A block is born. If its native caller is due to be sampled, returns how many blocks of its site it stands
+/// for.
 #[inline(always)]
 pub(crate) fn born(
     origin: Origin<'_>,
@@ -105,7 +106,7 @@ pub(crate) fn born(
     due
 }
 
-/// Inserts a block, where its record belongs.
+/// Inserts a block into the table, or writes its in-band record.
 #[inline(always)]
 fn insert(origin: Origin<'_>, address: usize, block: Block, now: u32) -> Inserted {
     if IN_BAND_RECORDS.is_on() && put_into_block(origin, address, &block, now) {
@@ -114,7 +115,8 @@ fn insert(origin: Origin<'_>, address: usize, block: Block, now: u32) -> Inserte
     TABLE.insert(address, block, now)
 }
 
-/// Gives a block a record within itself, if it can have one. Heals what is there of an earlier block.
+/// Writes the in-band record of a block, if it can have one. Heals the record that an earlier block left
+/// there.
 #[inline(never)]
 #[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
 extern "C" fn put_into_block(origin: Origin<'_>, address: usize, block: &Block, now: u32) -> bool {
@@ -135,8 +137,8 @@ extern "C" fn put_into_block(origin: Origin<'_>, address: usize, block: &Block, 
     has_record
 }
 
-/// As [`heal`], for blocks with a record within themselves. The bytes of one that is damaged stay in the sums. `true`: it was
-/// whole.
+/// As [`heal`], for blocks with an in-band record. The bytes of a block with a damaged record stay in the
+/// sums. `true`: the record was intact.
 #[inline]
 fn heal_record(origin: Origin<'_>, address: usize, now: u32) -> bool {
     if !IN_BAND_RECORDS.is_on() {
@@ -158,7 +160,7 @@ fn heal_record(origin: Origin<'_>, address: usize, now: u32) -> bool {
     }
 }
 
-/// A record was damaged or out of date: the next events look whether the table is to take over.
+/// A record was damaged or stale: the next events check whether the table must take over.
 #[cold]
 #[inline(never)]
 fn damage_found() {
@@ -236,21 +238,21 @@ pub(crate) fn died(origin: Origin<'_>, block: &Removed, now: u32) {
     origin.counters.freed(block.site, block.size, block.age, now, |id| SITES.counters(id));
 }
 
-/// A block that was taken out has been freed. `told` is the GC generation from which its age was computed.
+/// A block that was taken out has been freed. `aged_at` is the GC generation from which its age was computed.
 #[inline]
-pub(crate) fn gone(origin: Origin<'_>, old: &Old, told: u32) {
-    match old {
-        Old::Nothing | Old::WrittenDown | Old::WithRecord => {}
-        Old::Followed(removed) => died(origin, removed, told),
-        Old::Sampled(sample) => {
+pub(crate) fn gone(origin: Origin<'_>, block: &Lookup, aged_at: u32) {
+    match block {
+        Lookup::Unknown | Lookup::Queued | Lookup::InBand => {}
+        Lookup::Followed(removed) => died(origin, removed, aged_at),
+        Lookup::Sampled(sample) => {
             SAMPLES.count_death(sample, shared::generation(), Some(&origin.owner.estimate))
         }
     }
 }
 
 /// Takes a block out of the table or the samples.
-pub(crate) fn take(address: usize, now: u32) -> Old {
-    take_block(address, now).map_or_else(|| take_sample(address), Old::Followed)
+pub(crate) fn take(address: usize, now: u32) -> Lookup {
+    take_block(address, now).map_or_else(|| take_sample(address), Lookup::Followed)
 }
 
 /// Takes a block out of the table. If it is not there, [`take_sample`] has to be called.
@@ -279,31 +281,32 @@ fn uncount(address: usize) {
 }
 
 /// Takes a block out of the samples.
-pub(crate) fn take_sample(address: usize) -> Old {
+pub(crate) fn take_sample(address: usize) -> Lookup {
     if SAMPLES.is_empty() {
-        return Old::Nothing;
+        return Lookup::Unknown;
     }
-    SAMPLES.take(address).map_or(Old::Nothing, Old::Sampled)
+    SAMPLES.take(address).map_or(Lookup::Unknown, Lookup::Sampled)
 }
 
-/// Puts a block back that was taken out but not freed. `told` is the GC generation from which its age was computed.
-pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, told: u32) {
+/// Puts a block back that was taken out but not freed. `aged_at` is the GC generation from which its age was
+/// computed.
+pub(crate) fn put_back(origin: Origin<'_>, block: &Lookup, address: usize, aged_at: u32) {
     let now = shared::generation();
     let traffic = &origin.owner.traffic;
-    match old {
-        Old::Nothing | Old::WrittenDown | Old::WithRecord => {}
-        Old::Followed(old) => {
-            let again = Block { site: old.site, size: old.size, generation: told.wrapping_sub(old.age) };
+    match block {
+        Lookup::Unknown | Lookup::Queued | Lookup::InBand => {}
+        Lookup::Followed(old) => {
+            let again = Block { site: old.site, size: old.size, generation: aged_at.wrapping_sub(old.age) };
             if let Inserted::Full = TABLE.insert(address, again, now) {
                 // The block can no longer be followed, but the sums must still agree.
                 bump(&traffic.dropped, 1);
-                died(origin, old, told);
+                died(origin, old, aged_at);
             } else if sampling::is_on() {
                 SAMPLES.count_again(address);
             }
         }
-        Old::Sampled(old) => {
-            // The mode may be another one by now, in which it was the only sample.
+        Lookup::Sampled(old) => {
+            // The mode may have changed meanwhile, and this may have been the only sample.
             THREADS.make_unusual();
             if SAMPLES.put(address, *old) == Put::Full {
                 bump(&traffic.dropped, old.share().blocks());

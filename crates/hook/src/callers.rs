@@ -16,14 +16,15 @@ use memintro_tracker::sites::Kind;
 use crate::patch;
 use crate::shared::{self, EPOCH, FOLLOWED, PID, SITES};
 
-/// Milliseconds between two requests to take copies away, and how many requests may be made up for at once. So all that
-/// follows from a copy is done for at most [`PLACES`] times 20 copies a second, however many call sites there are.
+/// Milliseconds between two requests to take copies away, and how many missed requests may be made up for.
+/// This limits the work that copies cause to [`PLACES`] times 20 copies a second, however many call sites
+/// there are.
 const PAUSE_MS: u64 = 50;
 const BURSTS: [u64; 2] = [64, 32];
-/// Most allocations by the VM's own code have no other caller. They may have half of the places, and requests of their
-/// own, so that those of hundreds of lines that a program's start runs once do not use up all. A line that has
-/// allocated so often that a copy stands for this many allocations is worth as much as one that calls a library: many
-/// libraries allocate by functions of the VM.
+/// Most allocations by the VM's own code have no other caller. They get half of the places and requests of
+/// their own, so that hundreds of lines that run once at a program's start do not use up all places. A line
+/// whose copy stands for this many allocations counts as much as a line that calls a library, because many
+/// libraries allocate through the VM's functions.
 const BY_VM: usize = 1;
 const HEAVY: u32 = 32;
 const PLACES_FOR_VM: usize = PLACES / 2;
@@ -73,8 +74,7 @@ pub(crate) fn sample(site: u32, weight: u32, address: usize, size: u64, caller: 
     if by == BY_VM && CAPTURES.waiting() >= PLACES_FOR_VM {
         return notify(by);
     }
-    // A child of vfork has its parent's memory, but is not to be followed.
-    // SAFETY: a plain system call.
+    // A child of vfork shares its parent's memory, but must not be tracked. SAFETY: a plain system call.
     if unsafe { libc::getpid() }.unsigned_abs() == PID.load(Ordering::Relaxed) {
         let epoch = EPOCH.load(Ordering::Relaxed);
         let is_ruby = SITES.get(leaf).is_some_and(|site| site.kind() == Kind::Ruby);
@@ -151,7 +151,7 @@ fn notify(by: usize) {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
     let now =
         now.tv_sec.unsigned_abs().wrapping_mul(1000).wrapping_add(now.tv_nsec.unsigned_abs() / 1_000_000);
-    // Ruby comes to the job when it can. What is due until then must not use up the requests.
+    // Ruby runs the job later. Samples that are due until then must not use up the requests.
     let asked = ASKED_MS.load(Ordering::Relaxed);
     if asked != 0 && now.saturating_sub(asked) < PAUSE_MS {
         return;

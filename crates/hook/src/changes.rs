@@ -81,7 +81,7 @@ pub(crate) fn hold_changes(sleeps: u32, joined: impl Fn() -> bool) -> Changes {
     Changes::Held
 }
 
-/// Whether a start or stop was ever asked for. The first of them waits for the forks that saw that there was none.
+/// Whether a start or stop was ever asked for. The first one waits for forks that saw that there was none.
 pub(crate) fn is_wanted() -> bool {
     IS_WANTED.load(Ordering::SeqCst)
 }

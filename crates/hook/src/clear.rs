@@ -1,8 +1,8 @@
 //! Fills new memory with zeros, for a memory check only.
 //!
-//! A block from malloc holds what its last user left there. What its next user never writes keeps addresses of blocks that
-//! were freed long ago, and that may since have been handed out again and lost: they would look held. malloc promises
-//! nothing of the contents of new memory, so zeros are as good.
+//! A block from malloc holds what its last user left there. Parts that the next user never writes keep old
+//! addresses. If a block at such an address is handed out again and lost, it would look held. malloc does not
+//! specify the contents of new memory, so zeros are allowed.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -13,14 +13,15 @@ use crate::shared::BODIES_ONLY;
 
 type Pointer = *mut c_void;
 
-/// Larger blocks mostly are new from the kernel; filling them would make pages of theirs that are not needed.
+/// Most larger blocks come fresh from the kernel. Filling them would touch pages that the program does not
+/// need.
 const MOST_BYTES: usize = 1 << 20;
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 /// `malloc_usable_size`, or null.
 static USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Begins, before the program's first line.
+/// Starts clearing, before the program's first line.
 pub(crate) fn begin() {
     USABLE_SIZE.store(look_up(c"malloc_usable_size").cast_mut(), Ordering::Relaxed);
     IS_ON.store(true, Ordering::Relaxed);
@@ -64,7 +65,7 @@ extern "C" fn clear(block: Pointer, from: usize, to: usize) {
     }
 }
 
-/// How many bytes of a block may hold something; `None`: that is not known.
+/// How many bytes of a block may hold data; `None`: unknown.
 #[cold]
 fn usable(block: Pointer) -> Option<usize> {
     if block.is_null() {

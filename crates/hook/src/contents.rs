@@ -1,12 +1,13 @@
-//! Puts blocks that the collector has asked for down to lines: to that of the object whose contents they are.
+//! Attributes blocks that the collector has allocated to lines: each to the line of the object whose contents
+//! it holds.
 //!
-//! Some VMs keep the contents of young objects in memory of their own, and move those that outlive a collection into malloc.
-//! malloc does not know their owner. When figures are read, each object can tell where its contents are, and the line of its
-//! birth is known. So before a reading, a block's record gets that line's site, and all that was counted of it for `(gc)` is
-//! counted for that line. Sums of the process stay as they are.
+//! Some VMs keep the contents of young objects in memory of their own, and move those that outlive a
+//! collection into malloc. malloc does not know their owner. When figures are read, each object can tell
+//! where its contents are, and the line of its birth is known. So before a reading, a block's record gets
+//! that line's site, and its figures move from `(gc)` to that line. Sums of the process do not change.
 //!
-//! That takes a look at each tracked object, in steps of about a millisecond, between which others record. It is left out while the
-//! collector has allocated nothing since the last time.
+//! This visits each tracked object, in steps of about a millisecond, and other threads record between two
+//! steps. It is skipped if the collector has allocated nothing since the last time.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use memintro_tracker::objects::Areas;
 use memintro_tracker::table::{Block, Removed};
 use memintro_tracker::threads::ThreadState;
 
-use crate::apply::{Old, Origin, put_back, take_block};
+use crate::apply::{Lookup, Origin, put_back, take_block};
 use crate::figures;
 use crate::object_samples;
 use crate::objects::is_tracking;
@@ -24,10 +25,10 @@ use crate::sampling::SAMPLES;
 use crate::shared::{self, FOLLOWED, IN_BAND_RECORDS, LOOKED_AT, OBJECTS, SITES, TABLE};
 use crate::{state, thread};
 
-/// Objects that are looked at in one pause, and what is left of their area: about a millisecond.
+/// Objects that one pause visits, plus the rest of their area: about a millisecond.
 const MOST_VISITS: u32 = 1 << 14;
 
-/// Where the VM says that contents may be.
+/// The address that the VM gives for an object's contents.
 struct Vm {
     context: *mut c_void,
     contents: ContentsOf,
@@ -65,7 +66,7 @@ pub(crate) fn to_lines(context: *mut c_void, contents: ContentsOf) -> Status {
     }
 }
 
-/// What the collector has allocated, and how many of its blocks live.
+/// Allocations of the collector, and its live blocks.
 fn of_collector() -> (u64, u64) {
     shared::flush();
     SITES.get(SITE_GC).map_or((0, 0), |site| {
@@ -75,7 +76,7 @@ fn of_collector() -> (u64, u64) {
     })
 }
 
-/// Looks at the next areas; `false`: all has been looked at. The world is paused.
+/// Visits the next areas; `false`: all have been visited. The world is paused.
 fn step(own: &ThreadState, vm: &Vm, areas: &mut Areas<'_>) -> bool {
     let now = shared::generation();
     let (mut is_more, mut visited) = (is_tracking(), 0_u32);
@@ -92,11 +93,11 @@ fn step(own: &ThreadState, vm: &Vm, areas: &mut Areas<'_>) -> bool {
     is_more
 }
 
-/// Puts a block down to a site, if it is one of the collector's. `false`: no block is known there.
+/// Attributes a block to a site, if the collector allocated it. `false`: no block is known there.
 fn give(own: &ThreadState, address: usize, site: u32, now: u32) -> bool {
     let put_elsewhere = |block: &Removed| {
         count(address, block, site, now);
-        put_back(Origin::of(own), &Old::Followed(Removed { site, ..*block }), address, now);
+        put_back(Origin::of_thread(own), &Lookup::Followed(Removed { site, ..*block }), address, now);
     };
     if IN_BAND_RECORDS.is_on() && IN_BAND_RECORDS.has(address) {
         // SAFETY: the contents of an object, which its VM leaves alone until the caller lets go of its lock.
@@ -123,7 +124,7 @@ fn give(own: &ThreadState, address: usize, site: u32, now: u32) -> bool {
 }
 
 fn count(address: usize, block: &Removed, site: u32, now: u32) {
-    // Its native caller is not one of that line's.
+    // The sample of its native caller does not belong to that line.
     FOLLOWED.freed(address as u64);
     if let (Some(from), Some(to)) = (SITES.counters(SITE_GC), SITES.counters(site)) {
         from.give(to, block.size, (block.age == 0).then_some(now));

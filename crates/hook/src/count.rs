@@ -1,4 +1,4 @@
-//! Counts the threads that are in a section that others wait for, for a limited time.
+//! Counts the threads inside a section. Other threads wait, for a limited time, until they have left it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

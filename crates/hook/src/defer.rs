@@ -1,9 +1,9 @@
-//! Writes down what happens while the gate is closed, in the thread in which it happens. The thread that opens the
-//! gate records it ([`crate::replay`]).
+//! Queues events while the gate is closed, each in its own thread. The thread that opens the gate records
+//! them ([`crate::replay`]).
 //!
-//! The thread asks the VM for the line at once, because frames and paths exist only now. It interns nothing, because
-//! during a fork no thread may change what the child gets. See [`memintro_tracker::threads`] for who closes the gate and
-//! why no thread waits for it.
+//! The thread asks the VM for the line immediately, because frames and paths exist only now. It interns
+//! nothing, because during a fork no thread may change the memory that the child gets. See
+//! [`memintro_tracker::threads`] for who closes the gate and why no thread waits for it.
 
 use core::cell::{Cell, OnceCell};
 use core::ffi::CStr;
@@ -16,7 +16,7 @@ use memintro_tracker::mmap::Errno;
 use memintro_tracker::sites::MAX_PATH_BYTES;
 use memintro_tracker::threads::{Noted, ThreadState};
 
-use crate::apply::{Moving, Old};
+use crate::apply::{Lookup, Moving};
 use crate::clear;
 use crate::in_band;
 use crate::pending::Pending;
@@ -38,7 +38,7 @@ pub(crate) mod kind {
 }
 
 /// How an event names its call site: one of these numbers, or the number of a pseudo-site.
-pub(crate) mod told {
+pub(crate) mod site_by {
     pub(crate) const BY_CALLER: u32 = u32::MAX;
     pub(crate) const BY_LINE: u32 = u32::MAX - 1;
     pub(crate) const BY_PLACE: u32 = u32::MAX - 2;
@@ -74,8 +74,8 @@ fn note(own: &ThreadState, event: &Event, path: &[u8], pending: Option<Pending>)
     }
 }
 
-/// Counts an event that cannot be recorded. Whether tracking is still on is not asked here: with that, functions that run
-/// inside malloc get a table of what to clean up when they are unwound.
+/// Counts an event that cannot be recorded. It does not check whether tracking is still on: with that check,
+/// the compiler adds unwind tables to functions that run inside malloc.
 pub(crate) fn lost(own: &ThreadState) {
     // Not `bump`, because another thread may be resetting the figure.
     own.traffic.dropped.fetch_add(1, Ordering::Relaxed);
@@ -101,10 +101,10 @@ pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize,
         Told::Known => note(own, &birth, &[], Some(Pending::begin())),
         Told::Line(path) => note(own, &birth, path, Some(Pending::begin())),
         Told::Native => place::with_place(caller, |place| {
-            birth.site = told::BY_CALLER;
+            birth.site = site_by::BY_CALLER;
             let mut path: &[u8] = &[];
             if let Some(place) = place {
-                birth.site = told::BY_PLACE;
+                birth.site = site_by::BY_PLACE;
                 (birth.build, birth.offset, path) = (place.build, place.offset, place.path);
             }
             note(own, &birth, path, Some(Pending::begin()))
@@ -114,8 +114,9 @@ pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize,
     done
 }
 
-/// In a memory check, whose call sites are native stacks: only who records can follow them. Its program is a suite of tests, so
-/// it may wait; not for ever, because the caller may hold what the thread that has closed the gate waits for.
+/// In a memory check, call sites are native stacks, and only the recording thread can unwind them. A test
+/// suite may wait, but not for ever: the caller may hold a lock that the thread which closed the gate waits
+/// for.
 #[cold]
 #[inline(never)]
 fn is_open_again(own: &ThreadState) -> bool {
@@ -130,9 +131,9 @@ fn is_open_again(own: &ThreadState) -> bool {
     })
 }
 
-/// How much of a call site is known from the thread alone.
+/// What the thread alone knows of a call site.
 enum Told<'a> {
-    /// All of it: the site is a pseudo-site.
+    /// Everything: the site is a pseudo-site.
     Known,
     /// A line of Ruby in this file.
     Line(&'a [u8]),
@@ -167,7 +168,7 @@ fn tell_site(birth: &mut Event) -> Told<'static> {
                 (true, _) => SITE_OTHER,
                 (false, 0) => SITE_BOOT,
                 (false, line) => {
-                    (birth.site, birth.line) = (told::BY_LINE, line);
+                    (birth.site, birth.line) = (site_by::BY_LINE, line);
                     // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc, which is
                     // longer than the answer is used.
                     let path = unsafe { CStr::from_ptr(frame.path) }.to_bytes();
@@ -180,12 +181,12 @@ fn tell_site(birth: &mut Event) -> Told<'static> {
     Told::Known
 }
 
-/// What becomes of a block that is freed while the gate is closed.
+/// How to treat a block that is freed while the gate is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
     /// It must not be given back yet.
     pub(crate) stays: Cell<bool>,
-    /// It has been taken out nevertheless, and its end is to be recorded.
+    /// It has been taken out anyway, and its end must be recorded.
     pub(crate) taken: OnceCell<Moving>,
 }
 
@@ -203,17 +204,18 @@ pub(crate) extern "C" fn free(own: &ThreadState, address: usize, leaving: &Leavi
     !is_wanted(own) || note(own, &event(own, kind::FREE, address), &[], None)
 }
 
-/// The same of a block with its record within itself.
+/// The same for a block with an in-band record.
 #[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
 extern "C" fn free_with_record(own: &ThreadState, address: usize, leaving: &Leaving) -> bool {
     if in_band::holds_enough() && !BIRTHS.is_on() {
-        // The epoch is read first, and a clear forgets records first: what was taken before it is not counted after it.
+        // This reads the epoch first, and a clear forgets records first, so a record that was taken before a
+        // clear is not counted after it.
         let (epoch, generation) = (EPOCH.load(Ordering::Acquire), shared::generation());
         // SAFETY: the caller's block.
         if let Some(removed) = unsafe { IN_BAND_RECORDS.claim(address, generation) } {
             FOLLOWED.freed(address as u64);
             let taken =
-                Moving { old: Old::Followed(removed), epoch, generation, birth: None, had_record: true };
+                Moving { block: Lookup::Followed(removed), epoch, generation, birth: None, had_record: true };
             let _ = leaving.taken.set(taken);
             return free(own, address, leaving);
         }
@@ -248,13 +250,13 @@ pub(crate) fn settled(own: &ThreadState, moving: &Moving, address: Option<usize>
     }
     let mut settled = event(own, 0, address.unwrap_or(0));
     (settled.epoch, settled.generation) = (moving.epoch, moving.generation);
-    match &moving.old {
-        Old::Nothing | Old::WrittenDown | Old::WithRecord => return true,
-        Old::Followed(removed) => {
+    match &moving.block {
+        Lookup::Unknown | Lookup::Queued | Lookup::InBand => return true,
+        Lookup::Followed(removed) => {
             settled.kind = if address.is_none() { kind::DEATH } else { kind::PUT_BACK };
             (settled.site, settled.size, settled.extra) = (removed.site, removed.size, removed.age);
         }
-        Old::Sampled(sample) => {
+        Lookup::Sampled(sample) => {
             settled.kind = if address.is_none() { kind::SAMPLED_DEATH } else { kind::PUT_BACK_SAMPLE };
             (settled.site, settled.size, settled.mean) = (sample.site, sample.size, sample.mean);
             (settled.line, settled.extra) = (sample.birth, sample.mark);

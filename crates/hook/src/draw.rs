@@ -7,7 +7,7 @@ use memintro_tracker::mmap::Errno;
 use crate::sampling::{Debt, MEAN, RATE, SEEDS, SUSPENDED, seeded};
 use crate::{nested, thread, tls};
 
-/// The allocator has refused a block for which [`draw`] has drawn a sample: nothing was asked for.
+/// The allocator has refused a block for which [`draw`] has drawn a sample: the request does not count.
 #[cold]
 #[inline(never)]
 pub(crate) extern "C" fn take_back(size: usize) {
@@ -26,7 +26,7 @@ pub(crate) extern "C" fn draw(size: usize, debt: Debt) -> Option<u64> {
     let word = tls::distance();
     let own = thread::own();
     if own.as_ref().is_some_and(|own| nested::forget_if_over(own)) {
-        // The thread was exempt from paying and pays from now on: the distance that it had saved is valid again.
+        // The exemption of this thread ends, so its saved distance is valid again.
         return None;
     }
     // SAFETY: the calling thread's own word.
@@ -40,7 +40,8 @@ pub(crate) extern "C" fn draw(size: usize, debt: Debt) -> Option<u64> {
         return None;
     };
     if own.untracked.get() != 0 || own.nested.get() != 0 {
-        // Sampling has begun since the exemption: without this, it would go on for 128 times the mean after its end.
+        // Sampling has begun since the exemption: without this, the exemption would last another 128 times
+        // the mean.
         if !own.sampler.is_suspended() {
             own.sampler.suspend(before);
         }

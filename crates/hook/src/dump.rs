@@ -1,9 +1,9 @@
 //! The raw dump: all sites and totals, written without formatting, allocating or locking.
 //!
-//! It must work in a signal handler, whatever the interrupted thread was doing. So it pauses the world only if that
-//! succeeds soon, and otherwise reads what is there. The handler may have a stack of 8 KiB, of which the kernel takes
-//! up to a half, so large buffers are in a [`Workspace`]. [`crate::dump_file`] says where the dump goes and what it
-//! never replaces.
+//! It must work in a signal handler, whatever the interrupted thread was doing. So it tries to pause the
+//! world for a short time, and otherwise reads the figures without a pause. The handler may have a stack of 8
+//! KiB, of which the kernel takes up to a half, so large buffers are in a [`Workspace`]. [`crate::dump_file`]
+//! says where the dump goes and what it never replaces.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int};

@@ -9,7 +9,7 @@ use memintro_abi::{CallerSample, DumpStack, DumpStacks, STACKS_MAGIC};
 
 use crate::callers;
 
-/// Ranges of code that are told apart; programs that load more have shorter stacks.
+/// Most ranges of code; programs that load more have shorter stacks.
 const MOST_RANGES: usize = 256;
 
 /// Where code is. All zero is a valid, empty list.

@@ -29,7 +29,7 @@ struct Path(UnsafeCell<[u8; MAX_PATH]>);
 unsafe impl Sync for Path {}
 static PATH: Path = Path(UnsafeCell::new([0; MAX_PATH]));
 
-/// Finds the functions that these stand in front of when the library is preloaded.
+/// Finds the real functions behind `_exit` and `raise` for a preloaded library.
 pub(crate) fn init() {
     for (real, name) in [(&REAL_EXIT, c"_exit"), (&REAL_EXIT_C99, c"_Exit"), (&REAL_RAISE, c"raise")] {
         real.store(patch::next(name).cast_mut(), Ordering::Release);
@@ -118,9 +118,9 @@ fn leave_dump(signal: c_int, status: c_int) {
     // SAFETY: a plain system call.
     let pid = unsafe { libc::getpid() }.unsigned_abs();
     let is_its_own = pid == ARMED_PID.load(Ordering::Relaxed) || IS_CHILD.load(Ordering::Acquire);
-    // A vfork child runs in its parent's memory, and must not report the parent's figures. Neither must a child that
-    // was forked to become another program and failed (Ruby's `spawn` forks where it may change its user). A child
-    // that goes on as Ruby is armed itself.
+    // A vfork child runs in its parent's memory and must not report the parent's figures. A child that was
+    // forked to exec another program and failed must not do so either (Ruby's `spawn` forks where it may
+    // change its user). A child that continues as Ruby is armed itself.
     if pid != PID.load(Ordering::Relaxed)
         || (signal == 0 && !is_its_own)
         || !ARMED.swap(false, Ordering::AcqRel)

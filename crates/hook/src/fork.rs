@@ -59,7 +59,8 @@ unsafe extern "C" fn before() {
     // world paused.
     stack::touch::<STACK_BYTES>();
     before_tracked();
-    // This comes last, because a start, stop or refresh that is awaited above may be about to walk the list.
+    // This comes last, because a start, stop or refresh for which this waits above may be about to walk the
+    // list.
     walkers::before_fork();
 }
 
@@ -103,7 +104,7 @@ fn hold(own: &ThreadState) -> Held {
         HOLDS_CHANGES.fetch_or(changes == Changes::Held, Ordering::Relaxed);
         HOLDS_PATCHES.fetch_or(patches, Ordering::Relaxed);
     } else {
-        // The child stops tracking, or this thread itself has interrupted what holds the lock.
+        // Either the child stops tracking, or this thread has interrupted its own code that holds the lock.
         let_go(changes == Changes::Held, patches);
     }
     world
@@ -116,12 +117,13 @@ static UNLOCK_STREAMS: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// libc's word on whether the process has one thread only; null where it does not say.
 static IS_ALONE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 
-/// libc's list of streams. fork waits for it after the handler, while events are written down: for as long as threads flush and read,
-/// which allocate. So the handler waits for it before it closes the gate, and lets go of it just before fork takes it. (It must not keep
-/// it: handlers of others may wait for who wants it.) The lock counts how often its thread has it.
+/// The lock of libc's list of streams. fork waits for it after the handlers, while events are queued, as long
+/// as other threads flush and read, and those threads allocate. So the handler takes the lock before it
+/// closes the gate, and releases it just before fork takes it. (It must not keep the lock: other libraries'
+/// handlers may wait for a thread that wants it.) The lock is recursive.
 ///
-/// In a process of one thread, fork does not take it. Nor may the handler: where a signal handler forks, its thread may have been
-/// about to become the owner, or to cease to be.
+/// In a process of one thread, fork does not take the lock, and the handler must not take it either: if a
+/// signal handler forks, its thread may have been about to take or release the lock.
 #[derive(Default)]
 struct Streams(Cell<bool>);
 
@@ -163,7 +165,7 @@ fn let_go_of_all() {
     let_go(changes, HOLDS_PATCHES.swap(false, Ordering::Relaxed));
 }
 
-/// Ends one fork of this thread. If it is the outermost of nested forks, returns how it found the world.
+/// Ends one fork of this thread. For the outermost of nested forks, returns the state that the fork found.
 fn end(own: &ThreadState) -> Option<Held> {
     let depth = own.forks.get().wrapping_sub(1);
     own.forks.set(depth);

@@ -1,5 +1,5 @@
-//! Names each function that is taken over once, with its real function and its bootstrap. The stubs, which others
-//! call in its place, are in [`crate::stubs`].
+//! Names each replaced function once, with its real function and its bootstrap. The stubs, which callers
+//! reach instead of it, are in [`crate::stubs`].
 //!
 //! - The **real** function's address lies in a static that starts out at the bootstrap.
 //! - The **bootstrap** finds the real function and jumps to it. It is needed because allocations happen before any
@@ -62,7 +62,8 @@ macro_rules! function {
             };
 
             /// # Safety
-            /// As the function whose place it takes.
+            ///
+            /// As the function that it replaces.
             #[unsafe(naked)]
             unsafe extern "C" fn boot() {
                 boot_asm!()

@@ -261,7 +261,7 @@ fn is_of(site: u32, wanted: u32) -> bool {
     }
 }
 
-/// The site that a block is shown with, to somebody who asked for the blocks of `wanted`.
+/// The site to show for a block in an answer that lists the blocks of `wanted`.
 fn shown_site(site: u32, wanted: u32) -> u32 {
     match wanted {
         u32::MAX => SITES.leaf_of(site),

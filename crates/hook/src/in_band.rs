@@ -1,7 +1,8 @@
-//! When blocks have their records within themselves ([`memintro_tracker::in_band`]), and what that takes beside malloc and free.
+//! Decides when blocks have in-band records ([`memintro_tracker::in_band`]), and handles them outside malloc
+//! and free.
 //!
-//! Only in full mode without a budget, and only if the allocator is glibc's own and says how long a block is where this library
-//! reads it. All functions that hand out blocks are asked for [`EXTRA`] bytes more.
+//! This needs full mode without a budget, and glibc's own allocator with the block headers that this library
+//! reads. The hook requests [`EXTRA`] more bytes from all functions that hand out blocks.
 //!
 //! | value of [`ACTIVE`] | new blocks | blocks with a record |
 //! |---|---|---|
@@ -9,7 +10,7 @@
 //! | [`LEAVING`] | are in the table | keep it until they are freed, or moved to the table, some at a time |
 //! | others | are in the table, or not followed | there are none |
 //!
-//! Records leave at a stop, at a change of mode, and when the table has to take over for good: somebody passes the hook by.
+//! Records move to the table at a stop, at a change of mode, and for good when other code bypasses the hook.
 //!
 //! While the gate is closed, records stay as they are, because the thread that has closed it may be reading them. So a block
 //! with a record that is freed meanwhile is given back only when the gate opens ([`crate::defer`]), and one that is resized is
@@ -40,25 +41,25 @@ type Pointer = *mut c_void;
 /// Sizes that the allocator is tried with.
 const TRIED: [usize; 9] = [0, 1, 17, 24, 40, 105, 1_000, 5_000, 20_000];
 
-/// Records that may be damaged or out of date until the table takes over: somebody frees or resizes blocks behind this library's
-/// back, or writes beyond their ends.
+/// How many records may be damaged or stale before the table takes over: other code frees or resizes blocks
+/// without the hook, or writes beyond their ends.
 const MOST_ESCAPES: u64 = 64;
 
-/// The table serves, whatever else there is: the user's wish, a memory check, an allocator that checks blocks, or a program in which
-/// somebody passes this library by.
+/// Only the table is used: the user has chosen it, or this is a memory check, the allocator checks blocks, or
+/// other code bypasses the hook.
 static IS_BARRED: AtomicBool = AtomicBool::new(false);
 /// Only their owners may read them.
 static IS_UNREADABLE: AtomicBool = AtomicBool::new(false);
-/// The start that is under way shall have them.
+/// The start that is under way uses in-band records.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// No start has them from here on.
+/// No later start uses in-band records.
 pub(crate) fn bar() {
     IS_BARRED.store(true, Ordering::Relaxed);
 }
 
-/// Whether a start with these (normalised) options and empty figures could have them: then the program must not be told of bytes that a record will
-/// be in, before it is.
+/// Whether a start with these (normalised) options and empty figures could use in-band records. Then
+/// `malloc_usable_size` must already leave out the bytes of a future record.
 pub(crate) fn is_possible_with(options: &StartOptions) -> bool {
     !IS_BARRED.load(Ordering::Relaxed)
         && options.mode == Mode::FULL
@@ -66,7 +67,7 @@ pub(crate) fn is_possible_with(options: &StartOptions) -> bool {
         && is_possible()
 }
 
-/// Whether the start that is under way shall have them.
+/// Whether the start that is under way uses in-band records.
 pub(crate) fn want(is_wanted: bool) {
     IS_WANTED.store(is_wanted, Ordering::Relaxed);
 }
@@ -80,7 +81,7 @@ pub(crate) fn active(mode: Mode) -> u32 {
     IN_BAND
 }
 
-/// Where the code of Ruby begins and ends, or of the program that it is a part of.
+/// The address range of Ruby's code, or of the program that contains it.
 static RUBY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Finds the code of Ruby, if it is there.
@@ -91,7 +92,7 @@ pub(crate) fn find_ruby() {
     }
 }
 
-/// Whether this address is within it.
+/// Whether this address is in that range.
 #[inline(always)]
 pub(crate) fn is_of_ruby(address: usize) -> bool {
     let [start, end] = &RUBY;
@@ -113,7 +114,7 @@ fn is_possible() -> bool {
                 return false;
             }
             let usable = call!(functions::malloc_usable_size::REAL, fn(Pointer) -> usize)(block);
-            // What glibc would say first: under Valgrind, that word is not to be read.
+            // Ask `malloc_usable_size` first: under Valgrind, the header must not be read.
             let is_told = is_glibcs(asked, usable) && is_told(block.addr(), usable);
             call!(functions::free::REAL, fn(Pointer))(block);
             is_told
@@ -121,7 +122,7 @@ fn is_possible() -> bool {
     })
 }
 
-/// What to ask the allocator for.
+/// The bytes to request from the allocator.
 #[inline(always)]
 pub(crate) fn roomy(size: usize) -> usize {
     if ACTIVE.load(Ordering::Relaxed) == IN_BAND { size.saturating_add(EXTRA) } else { size }
@@ -132,8 +133,8 @@ const MOST_VISITS: usize = 1 << 14;
 /// The same inside malloc, whose caller waits for it: about a tenth of a millisecond.
 const MOST_VISITS_IN_MALLOC: usize = 1 << 10;
 
-/// Moves all blocks to the table, whose turn it is from here on. Takes as long as a reading of them, in which others can record
-/// between two steps. Not inside malloc.
+/// Moves all records to the table, which holds all blocks from here on. Takes as long as a reading of all
+/// blocks; other threads can record between two steps. Not inside malloc.
 pub(crate) fn leave() {
     let Some(own) = thread::own() else { return };
     let mut goes_on = true;
@@ -145,7 +146,7 @@ pub(crate) fn leave() {
     }
 }
 
-/// The same at once. Blocks that cannot be read count as dropped. The world is paused.
+/// The same in one step. Blocks that cannot be read count as dropped. The world is paused.
 pub(crate) fn end() {
     let Some(own) = thread::kept().filter(|_| IN_BAND_RECORDS.is_on()) else { return };
     if !step(own, true, usize::MAX) {
@@ -180,8 +181,8 @@ fn is_the_tables() {
     }
 }
 
-/// Goes on with moving blocks to the table: all if it takes over (`leaves`), else the old ones. `false`: they cannot be read, so
-/// they stay. The world is paused.
+/// Continues to move records to the table: all if it takes over (`leaves`), else those of old blocks.
+/// `false`: they cannot be read, so they stay. The world is paused.
 #[inline(never)]
 extern "C" fn step(own: &ThreadState, leaves: bool, most: usize) -> bool {
     let now = shared::generation();
@@ -204,7 +205,7 @@ extern "C" fn step(own: &ThreadState, leaves: bool, most: usize) -> bool {
 /// A block can no longer be followed, but the sums must still agree.
 fn drop_block(own: &ThreadState, block: &Removed, now: u32) {
     bump(&own.traffic.dropped, 1);
-    died(Origin::of(own), block, now);
+    died(Origin::of_thread(own), block, now);
 }
 
 /// Whether blocks are to move to the table.
@@ -255,14 +256,15 @@ pub(crate) unsafe fn hold(address: usize, sign: i64) {
     HELD.fetch_add(bytes.cast_signed().wrapping_mul(sign), Ordering::Relaxed);
 }
 
-/// The thread that must not call the allocator when it records what was written down: its [`tls::number`].
+/// The thread that must not call the allocator when it records queued events: its [`tls::number`].
 static KEEPER: AtomicUsize = AtomicUsize::new(0);
-/// The last of the blocks that it has kept; each begins with the address of the one before. 0: there is none. Touched by whoever
-/// has paused the world.
+/// The last block that this thread has kept; each one begins with the address of the one before. 0: there is
+/// none. Only the thread that has paused the world uses it.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs what pauses the world or opens the gate, in a signal handler that may have interrupted the allocator: blocks that would
-/// be given back are kept until another reading ends. (A thread that aborts inside free holds the allocator's lock, and would wait for itself.)
+/// Runs an action that pauses the world or opens the gate, in a signal handler that may have interrupted the
+/// allocator: blocks that would be given back are kept until another reading ends. (A thread that aborts
+/// inside free holds the allocator's lock, and would wait for itself.)
 pub(crate) fn keeping(records: impl FnOnce()) {
     KEEPER.store(tls::number(), Ordering::Relaxed);
     records();
@@ -281,7 +283,8 @@ pub(crate) fn each_given_up(visit: &mut dyn FnMut(usize, u64)) {
     }
 }
 
-/// Gives a block back whose free was written down, and is recorded now. The world is paused. In a copy of the process it is kept.
+/// Gives back a block whose queued free is recorded now. The world is paused. A copy of the process keeps the
+/// block.
 ///
 /// # Safety
 /// Its owner has given it up.
@@ -306,12 +309,12 @@ pub(crate) unsafe extern "C" fn give_back_later(address: usize) {
     }
 }
 
-/// Bytes of a piece of memory that is read at once: a call of the kernel for each page would take longer than all else. Where
-/// some of it is not mapped, single pages are read.
+/// Bytes of memory that one system call reads: a call for each page would dominate the time. If a part is not
+/// mapped, single pages are read.
 const PIECE: usize = 32 << 10;
 const PAGE: usize = 4096;
 
-/// A piece that was read: where it begins, how many bytes there are, and what they are.
+/// A piece that was read: its address, its length and its bytes.
 struct Piece {
     start: usize,
     len: usize,
@@ -341,8 +344,8 @@ fn can_read() -> bool {
     copy((&raw const word).expose_provenance(), (&raw mut copied).cast(), 8) && copied == word
 }
 
-/// Reads a word of this process through the kernel, which knows what is mapped. For whoever has paused the world, and has called
-/// [`begin_to_read`].
+/// Reads a word of this process through the kernel, which knows what is mapped. The caller has paused the
+/// world and called [`begin_to_read`].
 fn read_word(address: usize) -> Option<u64> {
     // SAFETY: the caller has paused the world.
     let [even, odd] = unsafe { &mut *PIECES.0.get() };
@@ -357,8 +360,8 @@ fn read_word(address: usize) -> Option<u64> {
     piece.words.get(address.wrapping_sub(piece.start) / 8).copied()
 }
 
-/// Copies memory of this process; `false`: it is not there, or may not be read. Where a filter judges calls of the kernel
-/// (seccomp), a call that few programs need may end the process. There it is read as a file.
+/// Copies memory of this process; `false`: it is not mapped, or may not be read. A seccomp filter may end the
+/// process at a rare system call, so with a filter this reads /proc/self/mem instead.
 fn copy(from: usize, to: *mut c_void, len: usize) -> bool {
     let _errno = Errno::save();
     if is_filtered() {
@@ -377,7 +380,7 @@ fn copy_by_file(from: usize, to: *mut c_void, len: usize) -> bool {
     ProcFile::open(c"/proc/self/mem").is_some_and(|file| unsafe { file.read(from, to, len) })
 }
 
-/// Visits all blocks with a record. The world is paused. `false`: they cannot be read.
+/// Visits all blocks with an in-band record. The world is paused. `false`: they cannot be read.
 pub(crate) fn for_each(now: u32, visit: &mut dyn FnMut(usize, Removed)) -> bool {
     if IN_BAND_RECORDS.is_on() {
         if !begin_to_read() {

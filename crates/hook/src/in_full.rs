@@ -1,10 +1,10 @@
-//! The bodies of malloc, calloc and free in full mode, which are called most.
+//! Fast paths of malloc, calloc and free in full mode.
 //!
-//! They are written for what is usual: the thread has a state and records nothing yet, the gate is open, a line of Ruby's
-//! asks that has asked before (or Ruby is still starting), and the table and the counters have room at hand. All that is
-//! looked at first, and changed only then. Whatever is unusual is left to a function that the body *ends* with
-//! ([`crate::record`] has what it does). So nothing has to be kept over a call, and the usual way is short. A function may
-//! be ended with while the thread is busy.
+//! They assume: the thread has a state and records nothing yet; the gate is open; the running line of Ruby
+//! has allocated before (or Ruby is still starting); the table and the counters have room. They check all of
+//! this before they change anything. In all other cases the body *ends* with a jump to a slow function (see
+//! [`crate::record`]). So no value must be kept over a call, and the fast path is short. A body may jump
+//! while the thread is busy.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -45,8 +45,8 @@ pub(crate) fn prefetch(block: Pointer) {
     let _ = block;
 }
 
-/// Whether there is anything that these bodies are not written for. The world is paused. What changes later without a pause
-/// calls [`memintro_tracker::threads::Threads::make_unusual`].
+/// True if an assumption of the fast paths fails. The world is paused. Code that breaks an assumption later,
+/// without a pause, calls [`memintro_tracker::threads::Threads::make_unusual`].
 pub(crate) fn is_unusual() -> bool {
     !shared::is_full() || BIRTHS.is_on() || clear::is_on() || !SAMPLES.is_empty() || in_band::is_due()
 }
@@ -74,7 +74,7 @@ pub(crate) unsafe extern "C" fn calloc<const IN_BAND: bool>(count: usize, size: 
     record::<IN_BAND>(as_one_unless_libc(real), count.wrapping_mul(size))
 }
 
-/// By itself, because here nothing is kept over a call.
+/// A function of its own, so that no value is kept over a call.
 #[inline(never)]
 extern "C" fn record<const IN_BAND: bool>(block: Pointer, size: usize) -> Pointer {
     // SAFETY: each is ended with.
@@ -150,16 +150,18 @@ unsafe fn record_fast<const IN_BAND: bool>(
     block
 }
 
-/// What a birth adds to its site's figures, which are at hand, and to its thread's. [`crate::apply::born`] is for all others.
+/// Adds a birth to the cached figures of its site and to those of its thread. [`crate::apply::born`] handles
+/// all other births.
 #[inline(always)]
 fn count_birth(own: &ThreadState, counters: AtHand<'_>, size: u64) {
     counters.allocated(size);
     own.traffic.born(size);
 }
 
-/// Declares a function that one of those above ends with, and that then has the caller of malloc as another argument. It is
-/// naked, because the return address is the caller's only at its beginning: the functions above jump here, as optimised code
-/// does with a call that nothing follows. (Specs of native call sites would not find their callers otherwise.)
+/// Declares a function to which the functions above jump, with the caller of malloc as an additional
+/// argument. It is naked, because only at its first instruction the return address on the stack is that of
+/// malloc's caller: optimised code turns a final call into a jump. (Specs of native call sites fail
+/// otherwise.)
 macro_rules! with_caller {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), $x86:literal, $arm:literal, $body:ident) => {
         $(#[$doc])*
@@ -186,7 +188,7 @@ with_caller! {
 }
 
 with_caller! {
-    /// The VM has to be asked for the site, or there is no block. The thread is busy.
+    /// The VM must be asked for the site, or the allocation has failed. The thread is busy.
     somewhere(block: Pointer, size: usize, own: &ThreadState), "rcx", "x3", record_somewhere
 }
 
@@ -214,7 +216,7 @@ extern "C" fn record_known(
             {
                 count_birth(own, counters, born.size);
             }
-            _ => record_at(Origin::of(own), block as usize, born.size, caller, site, generation),
+            _ => record_at(Origin::of_thread(own), block as usize, born.size, caller, site, generation),
         }
     }
     drop(busy);
@@ -226,7 +228,7 @@ extern "C" fn record_somewhere(block: Pointer, size: usize, own: &ThreadState, c
     if !block.is_null() {
         TABLE.prefetch(block as usize);
         let (site, generation) = site(own, caller);
-        record_at(Origin::of(own), block as usize, size as u64, caller, site, generation);
+        record_at(Origin::of_thread(own), block as usize, size as u64, caller, site, generation);
     }
     drop(busy);
     block
@@ -273,7 +275,8 @@ pub(crate) unsafe extern "C" fn free<const IN_BAND: bool>(block: Pointer) {
     }
 }
 
-/// The block may be followed, is not at hand, or none. The thread is busy.
+/// The block may be followed, but its record is not in the fast path's reach, or the address is null. The
+/// thread is busy.
 #[inline(never)]
 unsafe extern "C" fn free_slowly(block: Pointer, own: &ThreadState) {
     let busy = Busy::taken_over(own);

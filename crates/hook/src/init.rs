@@ -89,8 +89,8 @@ extern "C" fn constructor() {
     }
 }
 
-/// Whether `memintro run` has said for which Rubies there is an extension, such as `3.1,3.4`, and this is none of them: its
-/// figures would cost time, and could not be read.
+/// Whether `memintro run` has listed the Rubies with an extension, such as `3.1,3.4`, and this Ruby is not
+/// one of them: its figures would cost time, and could not be read.
 fn is_foreign() -> bool {
     let version = look_up(c"ruby_api_version").cast::<[core::ffi::c_int; 3]>();
     let Some(rubies) = variable(c"MEMINTRO_RUBIES").and_then(|value| value.to_str().ok()) else {
@@ -114,8 +114,8 @@ fn variable(name: &CStr) -> Option<&'static CStr> {
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// Whether glibc was told to keep something of its own at the ends of blocks, or in the addresses. (What does so is not found as
-/// an allocator: its definitions have another version.)
+/// Whether a setting makes glibc keep data of its own at the ends of blocks, or in addresses. (That code is
+/// not found as an allocator, because its definitions have another version.)
 fn checks_blocks() -> bool {
     let asks = |word: &[u8]| {
         [&b"malloc.check"[..], b"mem.tagging"]

@@ -1,4 +1,4 @@
-//! The bodies: one for each function that is taken over, with the same name and signature.
+//! The bodies: one for each replaced function, with the same name and signature.
 //!
 //! Each calls the real function and reports the result to [`crate::record`]. The fifth argument is the caller's
 //! address. `errno` and the return value are those of the real function.
@@ -52,7 +52,8 @@ fn allocate_on_debt(size: usize, caller: usize, debt: Debt, real: impl FnOnce() 
     block
 }
 
-/// What a stub ends with whose block cannot pay. It has paid what it could.
+/// Tail of the sampled stubs for a block that cannot pay. The stub has already taken the rest of the
+/// distance.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod on_debt {
     use super::*;
@@ -88,8 +89,9 @@ pub(crate) mod on_debt {
 
 /// How many bytes of a block may be used. Only called while some blocks have records within themselves.
 ///
-/// Ruby, which asks for each block and only counts, is told of all but the record. Whoever else asks may go on to use all bytes, or
-/// may have resized the block past this library: it is told what the allocator says, and the record moves to the table.
+/// Ruby asks for the size of each block only to count it, so it gets the size without the record. Other
+/// callers may use all bytes, or may have resized the block without the hook: they get the allocator's
+/// answer, and the record moves to the table.
 pub(crate) unsafe extern "C" fn malloc_usable_size(
     block: Pointer,
     b: usize,
@@ -107,8 +109,8 @@ pub(crate) unsafe extern "C" fn malloc_usable_size(
     }
 }
 
-/// In full mode the stub jumps to [`in_full::malloc`]. In sampled mode it does the same by itself where it can, as calloc's and
-/// free's do.
+/// In full mode the stub jumps to [`in_full::malloc`]. In sampled mode the stubs of malloc, calloc and free
+/// do the usual case themselves.
 pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
     allocate(size, caller, || {
@@ -121,7 +123,7 @@ pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize
 #[inline(always)]
 fn release(block: Pointer) {
     if IN_BAND_RECORDS.is_on() && IN_BAND_RECORDS.has(block as usize) {
-        // It ends with free, which does that.
+        // It ends with free, which records the end.
     } else if !sampling::is_on() {
         prefetch(block);
         freeing(block);

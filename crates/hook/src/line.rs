@@ -1,4 +1,5 @@
-//! Reads the key of the running line where the VM keeps it, instead of a call of [`memintro_abi::VmSource::frame`].
+//! Reads the key of the running line from the VM's memory, without a call of
+//! [`memintro_abi::VmSource::frame`].
 //!
 //! It gives the same answer, or none. The places are the extension's ([`memintro_abi::VmWords`]), which has found them
 //! while the program runs and compared them with the VM's own answers.
@@ -35,8 +36,8 @@ fn read(words: &VmWords) -> Option<Line> {
     unsafe { innermost_line(words, context, innermost, stride) }
 }
 
-/// The execution context and the innermost frame of this thread, if it holds the VM's lock, and nothing is going on in it
-/// of which the VM has to be asked. The words may be used.
+/// The execution context and the innermost frame of this thread, if it holds the VM's lock and is in no state
+/// that only the VM can tell. The words may be used.
 #[inline(always)]
 fn gate(words: &VmWords) -> Option<(*const usize, usize)> {
     // SAFETY: the extension says that each thread has words at these distances. The VM's thread may be asked for the lock
@@ -74,11 +75,11 @@ pub(crate) struct Frames {
     end: usize,
     stride: usize,
     depth: u32,
-    /// Tells one marking of one collection from others: addresses of code hold so long.
+    /// Identifies one marking of one collection. Addresses of code are valid until the next one.
     pub(crate) stamp: u64,
 }
 
-/// So many of them, where a call site is a whole stack; `None`: the VM has to be asked.
+/// The number of frames to read, where a call site is a whole stack; `None`: the VM must be asked.
 #[inline(always)]
 pub(crate) fn frames(depth: u32) -> Option<Frames> {
     let words = shared::words_of_stacks();
@@ -100,7 +101,7 @@ impl Frames {
     /// The generation now.
     #[inline(always)]
     pub(crate) fn generation(&self) -> u32 {
-        // Counts of markings are in the bits above.
+        // The bits above hold the count of markings.
         self.stamp as u32
     }
 
@@ -124,7 +125,8 @@ impl Frames {
         }
     }
 
-    /// A key for what runs in one of them, and more of it: with the generation, they hold for one marking.
+    /// A key for the code that runs in a frame, and a second word of it: with the generation, they are valid
+    /// for one marking.
     pub(crate) fn key(&self, counter: usize, code: usize) -> (usize, u32) {
         (counter ^ (self.stamp & !u64::from(u32::MAX)) as usize, (code >> 3) as u32)
     }
@@ -143,8 +145,8 @@ impl Frames {
     }
 }
 
-/// The line that runs now, amid an event of a new object: the VM tells of one only to a thread that has its lock and
-/// frames, and not while it collects. `None`: the VM has to be asked.
+/// The line that runs now, during an event of a new object. The VM sends this event only to a thread that has
+/// its lock and frames, and not while it collects. `None`: the VM must be asked.
 #[inline(always)]
 pub(crate) fn of_event() -> Option<Line> {
     let words = shared::words_of_lines();

@@ -1,8 +1,9 @@
-//! Takes blocks out of the sums whose records were damaged, so that what is live agrees again with the blocks that are known.
+//! Subtracts blocks with damaged records from the sums, so that live figures agree again with the known
+//! blocks.
 //!
-//! The call sites of such blocks are unknown as long as there are others that are to be found: so it is done when the
-//! table has taken over ([`crate::in_band`]). Then whatever a site has in its sums, and not in the table, is lost: it was freed in
-//! secret, or its record was written over.
+//! The call sites of such blocks are unknown until all other blocks have been found, so this runs after the
+//! table has taken over ([`crate::in_band`]). Blocks that a site has in its sums but not in the table are
+//! then lost: they were freed without the hook, or their records were overwritten.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,9 +13,9 @@ use memintro_tracker::threads::ThreadState;
 
 use crate::shared::{self, IN_BAND_RECORDS, SITES, TABLE, THREADS};
 
-/// How many damaged records there were when it was done last.
+/// The number of damaged records at the last run.
 static DONE: AtomicU64 = AtomicU64::new(0);
-/// Blocks that are not known are not lost: sums have been set to zero since the start or clear, or records cannot be read.
+/// Unknown blocks do not count as lost: sums were reset since the start or clear, or records cannot be read.
 static IS_BARRED: AtomicBool = AtomicBool::new(false);
 /// What was taken out.
 static BLOCKS: AtomicU64 = AtomicU64::new(0);
@@ -28,12 +29,12 @@ pub(crate) fn taken_out() -> [u64; 2] {
     [&BLOCKS, &BYTES].map(|sum| sum.load(Ordering::Relaxed))
 }
 
-/// Blocks that are not known may live. The world is paused.
+/// Unknown blocks may be live. The world is paused.
 pub(crate) fn bar() {
     IS_BARRED.store(true, Ordering::Relaxed);
 }
 
-/// The sums begin anew. The world is paused.
+/// The sums start at zero again. The world is paused.
 pub(crate) fn forget() {
     IS_BARRED.store(false, Ordering::Relaxed);
     for sum in [&DONE, &BLOCKS, &BYTES] {
@@ -41,8 +42,8 @@ pub(crate) fn forget() {
     }
 }
 
-/// Takes lost blocks out of the sums, if there are any. Takes as long as a visit of all blocks. The world is paused; not inside
-/// malloc.
+/// Subtracts lost blocks from the sums, if there are any. Takes as long as a visit of all blocks. The world
+/// is paused; not inside malloc.
 pub(crate) fn take_out() {
     let damaged = IN_BAND_RECORDS.damaged();
     let is_to_do = damaged != DONE.load(Ordering::Relaxed)

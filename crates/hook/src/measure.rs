@@ -1,4 +1,5 @@
-//! Measurements: what one thread and the process did between two moments, and which blocks are left of it.
+//! Measurements: what one thread and the process did between two moments, and which of the new blocks are
+//! still live.
 //!
 //! Begin and end are read while the world is paused, so the figures of the process belong to the same instant as those
 //! of the thread. What is noted between them is in [`memintro_tracker::births`].
@@ -24,7 +25,8 @@ fn figures_of(own: &ThreadState, moment: u32) -> MeasureFigures {
     }
 }
 
-/// Runs `action` for the calling thread while the world is paused, with all recorded that it has done before.
+/// Runs `action` for the calling thread while the world is paused, after all earlier events of this thread
+/// are recorded.
 fn paused(action: impl FnOnce(&ThreadState) -> Status) -> Status {
     stack::touch_pages::<3>();
     let Some(own) = thread::kept() else { return Status::BUSY };

@@ -1,9 +1,9 @@
 //! The VM's event of a new object, where all objects are tracked.
 //!
-//! It is written as the bodies of malloc are ([`crate::in_full`]): the hook is the VM's handler itself, reads the object and
-//! the size of its slot where the VM keeps them ([`memintro_abi::ObjectWords`]), looks at all that it needs first, and only
-//! then changes something. Whatever is unusual is left to the extension's handler, with which it ends. That calls
-//! [`crate::objects::made`].
+//! A fast path like those of malloc ([`crate::in_full`]): the hook itself is the VM's handler, reads the
+//! object and the size of its slot from the VM's memory ([`memintro_abi::ObjectWords`]), and checks
+//! everything before it changes anything. In all other cases it ends with a jump to the extension's handler,
+//! which calls [`crate::objects::made`].
 
 use core::ffi::c_void;
 use core::ptr;
@@ -19,7 +19,7 @@ use crate::objects::is_tracking;
 use crate::shared::{OBJECTS, THREADS};
 use crate::thread;
 
-/// Stand for words that were not lent.
+/// Used while no words are lent.
 static NO_WORDS: ObjectWords = ObjectWords {
     object: AtomicUsize::new(0),
     slot_bytes: AtomicUsize::new(0),
@@ -61,7 +61,7 @@ unsafe extern "C" fn otherwise(argument: *mut c_void) {
     unsafe { ((*WORDS.load(Ordering::Acquire)).otherwise)(0, argument) };
 }
 
-/// Records the object, unless anything is unusual. Then nothing was done.
+/// Records the object. `false`: an assumption failed, and nothing was changed.
 ///
 /// # Safety
 /// It is the argument of an event of the VM, for a new object. The thread is busy.
@@ -73,7 +73,7 @@ unsafe fn is_recorded(own: &ThreadState, argument: *mut c_void) -> bool {
     if counters.is_due() {
         return false;
     }
-    // So neither the site nor the generation takes a register any longer.
+    // This frees the registers of the site and the generation.
     let cell = order::here(objects::cell(site, line.generation));
     order::keep();
     // SAFETY: words that were lent, or those above.

@@ -1,8 +1,9 @@
 //! A random sample of the VM's objects, instead of the table of all of them ([`crate::objects`]).
 //!
-//! The extension counts objects down, and tells of one in so many. All are drawn alike, whatever the bytes of their slots:
-//! the number of objects to the next draw is a distance of [`memintro_tracker::chance`] in which each object costs the
-//! same. So an object that is not drawn costs the hook nothing, and neither does its end.
+//! The extension counts objects down and reports one in so many. Each object has the same probability,
+//! whatever the size of its slot: the number of objects to the next draw is a distance of
+//! [`memintro_tracker::chance`] in which each object costs the same. The hook does no work for an object that
+//! is not drawn, at its birth or its end.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,7 +34,7 @@ pub(crate) fn set_mean(mean: u64) {
     reseed(0);
 }
 
-/// Called in a forked child, too, which must not draw the same objects as its parent.
+/// Also called in a forked child, which must not draw the same objects as its parent.
 pub(crate) fn reseed(stream: u64) {
     GENERATOR.store(Generator::seeded(sampling::clock(), stream).bits(), Ordering::Relaxed);
 }

@@ -1,7 +1,7 @@
-//! The VM's objects: which call site made which, in a table of their own beside that of blocks.
+//! The call sites of the VM's objects, in a table apart from that of blocks.
 //!
-//! The extension tells of them by events of the VM. An object counts with the bytes of its slot; what it has from malloc is
-//! a block, which was counted when it was allocated. So no byte counts twice.
+//! The extension reports them by events of the VM. An object counts with the bytes of its slot. Its memory
+//! from malloc is a block, which was counted when it was allocated, so no byte counts twice.
 //!
 //! Objects that memintro makes for itself, with tracking off in its thread, are left out.
 
@@ -33,8 +33,8 @@ const PATIENCE: u32 = 2_000;
 /// An end or a move was not noted: it is unknown whether each tracked object is in its slot.
 static IS_STALE: AtomicBool = AtomicBool::new(false);
 
-/// Begins or ends, with one object in so many if `mean` is not 0. The figures of objects stay readable; which objects
-/// live is forgotten, because their end is not told.
+/// Starts or stops tracking objects: one in so many if `mean` is not 0. The figures of objects stay readable.
+/// The live objects are forgotten, because their ends will not be reported.
 pub(crate) fn track(on: bool, mean: u64) -> Status {
     let done = state::paused(|_| {
         TRACKS_OBJECTS.store(false, Ordering::Relaxed);
@@ -44,7 +44,7 @@ pub(crate) fn track(on: bool, mean: u64) -> Status {
         object_samples::set_mean(mean);
         state::take_room_from_objects();
         if on {
-            // The ends of objects that were tracked before were not told.
+            // The ends of objects that were tracked before were not reported.
             shared::flush();
             SITES.reset_objects();
             OBJECT_SAMPLES.clear();
@@ -87,7 +87,7 @@ pub(crate) fn made(slot: usize, bytes: usize, frame: &mut Frame) {
             let (site, generation) = record::object_site(&own, frame);
             born(&own, slot, bytes as u64, site, generation);
         } else if let Some(old) = OBJECTS.remove(slot, shared::generation()) {
-            // Whatever was known of the slot is out of date.
+            // The earlier record of the slot is stale.
             died(&own, &old, shared::generation());
         }
     }
@@ -124,7 +124,7 @@ fn born(own: &ThreadState, slot: usize, bytes: u64, site: u32, generation: u32) 
     if is_due.is_some()
         && let Some(objects) = SITES.objects(site)
     {
-        // Nothing is to be looked at more closely: what is due takes the long way here for nothing.
+        // Objects have no native callers to sample, so a due sample is ignored.
         objects.counters.put_off();
     }
 }
@@ -134,7 +134,7 @@ fn died(own: &ThreadState, object: &Removed, now: u32) {
     died_together(own, object, 1, now);
 }
 
-/// So many objects that are alike were freed.
+/// This number of like objects was freed.
 #[inline]
 fn died_together(own: &ThreadState, object: &Removed, count: u32, now: u32) {
     let Removed { site, size, age } = *object;
@@ -160,7 +160,7 @@ pub(crate) fn freed(slot: usize) {
     drop(busy);
 }
 
-/// The VM's functions that say what a marking has found out, and their context.
+/// The VM's functions that return the results of a marking, and their context.
 pub(crate) struct Vm {
     pub(crate) context: *mut c_void,
     pub(crate) judge: Judge,
@@ -188,8 +188,8 @@ impl memintro_tracker::objects::Judge for Vm {
     }
 }
 
-/// A marking has ended: the VM says which objects live on, for each one that may have died. `BUSY`: figures are being
-/// read for too long, and only some of the objects were asked for, or an end or a move was not noted.
+/// A marking has ended: asks the VM about each object that may have died. `BUSY`: a reading of figures took
+/// too long, so only some objects were checked, or an end or a move was not noted.
 pub(crate) fn marked(all: bool, vm: &mut Vm) -> Status {
     let Some(own) = thread::own() else { return Status::NO_MEMORY };
     if IS_STALE.swap(false, Ordering::Relaxed) {
@@ -197,7 +197,7 @@ pub(crate) fn marked(all: bool, vm: &mut Vm) -> Status {
     }
     let mut areas = OBJECTS.areas();
     while is_tracking() {
-        // Whoever wants to pause the world waits for one area only.
+        // A thread that wants to pause the world waits for one area only.
         let Some(busy) = enter(&own) else { return Status::BUSY };
         let now = shared::generation();
         let is_more = areas.settle(all, now, vm, |object, count| died_together(&own, object, count, now));

@@ -1,7 +1,8 @@
-//! What the hook of another process had followed, read from its memory: that of a core file ([`HookApi::other_process`]).
+//! Reads what the hook of another process had followed, from the memory in its core file
+//! ([`HookApi::other_process`]).
 //!
-//! It was the same library, so each static is as far from the beginning of its data as here, and has the same layout. No
-//! other thread uses that memory: what threads of that process had locked is opened.
+//! Both processes have the same library, so each static has the same offset and layout. No other thread uses
+//! that memory, so this opens the locks that threads of that process had taken.
 //!
 //! [`HookApi::other_process`]: memintro_abi::HookApi::other_process
 

@@ -1,9 +1,9 @@
-//! A function that is taken over, and its real function: how the latter is stored and called.
+//! A replaced function, and how its real function is stored and called.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// One function that is taken over.
+/// One replaced function.
 #[derive(Debug)]
 pub(crate) struct Function {
     /// Its symbol.
@@ -33,8 +33,8 @@ pub(crate) enum Family {
     /// Functions that copy texts, where the allocator has its own versions that do not call malloc (mimalloc 3 has).
     /// Those of libc, which call malloc, are not taken over.
     Text,
-    /// What programs ask of a block. They are only written into slots, and only while blocks have records within
-    /// themselves: otherwise the answer is the allocator's.
+    /// Functions that return the size of a block. They are only written into slots, and only while blocks
+    /// have in-band records; otherwise the allocator answers.
     Asking,
     /// The loader's functions. They are only written into slots.
     Loader,

@@ -18,7 +18,7 @@ use memintro_tracker::lock::given_up;
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
 use crate::apply::{
-    Moving, Old, Origin, born, born_sampled, born_untracked, died, gone, put_back, take, take_block,
+    Lookup, Moving, Origin, born, born_sampled, born_untracked, died, gone, put_back, take, take_block,
     take_sample, unnote,
 };
 use crate::callers;
@@ -78,7 +78,7 @@ pub(crate) extern "C" fn allocated(block: *mut c_void, size: usize, caller: usiz
     let Some(busy) = enter(&own, || defer::birth(&own, address, size, caller, None)) else { return };
     // The mode is read again, because a stop cannot happen from here on. The stub's check was only a hint.
     if shared::is_full() {
-        record(&own, Origin::of(&own), address, size, caller);
+        record(&own, Origin::of_thread(&own), address, size, caller);
     }
     drop(busy);
 }
@@ -128,7 +128,7 @@ pub(crate) extern "C" fn sampled(block: *mut c_void, size: usize, caller: usize,
 
 fn record_sample(own: &Own, address: usize, size: u64, caller: usize, mean: u64) {
     let (site, birth) = site(own, caller);
-    born_sampled(Origin::of(own), address, size, site, birth, mean);
+    born_sampled(Origin::of_thread(own), address, size, site, birth, mean);
     callers::sample(site, chance::weight(size, mean) as u32, address, size, caller);
 }
 
@@ -174,7 +174,7 @@ fn line_site(own: &ThreadState, vm: &VmSource, frame: &mut Frame) -> u32 {
     own.sites.get(frame.key, frame.detail, frame.generation, || {
         // SAFETY: the lender promises that it may be called from any thread, inside malloc.
         unsafe { (vm.locate)(&raw mut *frame) };
-        // What stands in where the interner's lock was not got in time must not stay.
+        // The substitute for a site whose lock was not free in time must not be cached.
         let given_up_before = given_up();
         let site = stacks::line_site(frame);
         (site, frame.key != 0 && given_up() == given_up_before)
@@ -190,7 +190,8 @@ fn native_site(own: &ThreadState, caller: usize) -> u32 {
     })
 }
 
-/// A block is about to be freed. `false`: it must not be given back; that is done when the gate opens.
+/// A block is about to be freed. `false`: the caller must not give it back; the thread that opens the gate
+/// does.
 #[inline(never)]
 pub(crate) extern "C" fn freeing(block: *mut c_void) -> bool {
     if block.is_null() {
@@ -206,7 +207,7 @@ pub(crate) extern "C" fn freeing(block: *mut c_void) -> bool {
         match leaving.taken.get() {
             None => forget(&own, address),
             Some(taken) if taken.epoch == EPOCH.load(Ordering::Relaxed) => {
-                gone(Origin::of(&own), &taken.old, taken.generation);
+                gone(Origin::of_thread(&own), &taken.block, taken.generation);
             }
             Some(_) => {}
         }
@@ -223,27 +224,28 @@ pub(crate) fn forget(own: &ThreadState, address: usize) {
     match take_block(address, now) {
         Some(removed) => {
             unnote(address);
-            died(Origin::of(own), &removed, now);
+            died(Origin::of_thread(own), &removed, now);
         }
         None => forget_unusual(own, address, now, given_up_before),
     }
 }
 
-/// The same of a block that the table does not have: it is not known, or was sampled.
+/// The same for a block that is not in the table: it is unknown, or was sampled.
 #[inline(never)]
 fn forget_unusual(own: &ThreadState, address: usize, now: u32, given_up_before: u64) {
     let old = take_sample(address);
     unnote(address);
-    if matches!(old, Old::Nothing) && given_up() != given_up_before {
-        // Another thread kept it from being looked up. It counts as live until its address is returned again.
+    if matches!(old, Lookup::Unknown) && given_up() != given_up_before {
+        // Another thread blocked the look-up. The block counts as live until its address is returned again.
         bump(&own.traffic.dropped, 1);
     }
-    gone(Origin::of(own), &old, now);
+    gone(Origin::of_thread(own), &old, now);
 }
 
 /// A block is about to be resized, and perhaps moved.
 pub(crate) fn moving(block: *mut c_void) -> Moving {
-    let mut moving = Moving { old: Old::Nothing, epoch: 0, generation: 0, birth: None, had_record: false };
+    let mut moving =
+        Moving { block: Lookup::Unknown, epoch: 0, generation: 0, birth: None, had_record: false };
     let Some(own) = thread::own() else { return moving };
     let address = block as usize;
     let has_record = Cell::new(false);
@@ -253,18 +255,18 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     };
     let Some(busy) = enter(&own, write_down) else {
         if has_record.get() {
-            moving.old = Old::WithRecord;
+            moving.block = Lookup::InBand;
         } else if !own.is_busy() {
-            moving.old = Old::WrittenDown;
+            moving.block = Lookup::Queued;
         }
         return moving;
     };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
         moving.generation = shared::generation();
         let has_record = IN_BAND_RECORDS.is_on() && IN_BAND_RECORDS.has(address);
-        moving.old = take(address, moving.generation);
-        moving.had_record = has_record && matches!(moving.old, Old::Followed(_));
-        if let Old::Followed(removed) = &moving.old {
+        moving.block = take(address, moving.generation);
+        moving.had_record = has_record && matches!(moving.block, Lookup::Followed(_));
+        if let Lookup::Followed(removed) = &moving.block {
             own.begin_move(removed.site, removed.size);
         }
         moving.birth = unnote(address);
@@ -274,15 +276,15 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     moving
 }
 
-/// A block's record moves to the table, so that all its bytes are the program's. `false`: it must stay, because it may be read just
-/// now, or this thread records already.
+/// Moves a block's record to the table, so that the program owns all its bytes. `false`: it must stay,
+/// because another thread may be reading it, or this thread is already recording.
 pub(crate) extern "C" fn moved_to_table(block: *mut c_void) -> bool {
     let Some(own) = thread::own() else { return false };
     let Some(busy) = THREADS.enter(&own) else { return false };
     let (address, now) = (block as usize, shared::generation());
     // SAFETY: the caller's own block.
     if let Some(removed) = unsafe { IN_BAND_RECORDS.claim(address, now) } {
-        put_back(Origin::of(&own), &Old::Followed(removed), address, now);
+        put_back(Origin::of_thread(&own), &Lookup::Followed(removed), address, now);
     }
     drop(busy);
     true
@@ -309,7 +311,7 @@ pub(crate) extern "C" fn moved(moving: &Moving, new: *mut c_void, size: usize, c
     own.end_move();
     if ACTIVE.load(Ordering::Relaxed) != 0 {
         if !is_gone.get() && moving.epoch == EPOCH.load(Ordering::Relaxed) {
-            gone(Origin::of(&own), &moving.old, moving.generation);
+            gone(Origin::of_thread(&own), &moving.block, moving.generation);
         }
         if is_born {
             match (mean, sampling::is_on()) {
@@ -328,17 +330,17 @@ pub(crate) extern "C" fn moved(moving: &Moving, new: *mut c_void, size: usize, c
 pub(crate) extern "C" fn stayed(moving: &Moving, block: *mut c_void) {
     let Some(own) = thread::own() else { return };
     let address = block as usize;
-    match moving.old {
-        Old::Nothing | Old::WithRecord => return,
+    match moving.block {
+        Lookup::Unknown | Lookup::InBand => return,
         // It was written down as freed, or will be.
-        Old::WrittenDown => return defer::lost(&own),
-        Old::Followed(_) | Old::Sampled(_) => {}
+        Lookup::Queued => return defer::lost(&own),
+        Lookup::Followed(_) | Lookup::Sampled(_) => {}
     }
     let write_down = || defer::settled(&own, moving, Some(address));
     let Some(busy) = enter(&own, write_down) else { return };
     own.end_move();
     if ACTIVE.load(Ordering::Relaxed) != 0 && moving.epoch == EPOCH.load(Ordering::Relaxed) {
-        put_back(Origin::of(&own), &moving.old, address, moving.generation);
+        put_back(Origin::of_thread(&own), &moving.block, address, moving.generation);
         if let Some(birth) = moving.birth.filter(|_| BIRTHS.is_on()) {
             BIRTHS.put(address, birth);
         }
@@ -346,9 +348,9 @@ pub(crate) extern "C" fn stayed(moving: &Moving, block: *mut c_void) {
     drop(busy);
 }
 
-/// realloc of a block whose record may be read just now: it stays until the gate opens.
+/// realloc of a block whose record another thread may be reading: the block stays until the gate opens.
 pub(crate) extern "C" fn copied(block: *mut c_void, size: usize, caller: usize) -> *mut c_void {
-    // What lies behind the size is copied as well, as the allocator does: a program may have written there.
+    // This copies the bytes behind the size as well, as the allocator does: a program may have written there.
     // SAFETY: the caller's own block; the new one has at least so many bytes.
     unsafe {
         if size == 0 {

@@ -1,4 +1,4 @@
-//! Records, when the gate opens, what was written down while it was closed ([`crate::defer`]), in order.
+//! Records the queued events ([`crate::defer`]), in order, when the gate opens.
 
 use core::sync::atomic::Ordering;
 
@@ -10,8 +10,8 @@ use memintro_tracker::sites::Place;
 use memintro_tracker::table::Removed;
 use memintro_tracker::threads::{Settle, ThreadState, bump};
 
-use crate::apply::{self, Old, Origin};
-use crate::defer::{kind, told};
+use crate::apply::{self, Lookup, Origin};
+use crate::defer::{kind, site_by};
 use crate::in_band;
 use crate::in_full;
 use crate::pending::Pending;
@@ -53,8 +53,8 @@ impl Settle for Opening {
 }
 
 fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
-    // Events before a clear are forgotten with all other figures. What was written down before a stop has been recorded by it: the
-    // rest came later, from threads that had seen tracking on.
+    // Events before a clear are forgotten with all other figures. A stop has recorded the events that were
+    // queued before it; the rest came later, from threads that had seen tracking on.
     if event.epoch != EPOCH.load(Ordering::Relaxed)
         || ACTIVE.load(Ordering::Relaxed) == 0
         || shared::is_lost()
@@ -76,7 +76,7 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
     };
     match event.kind {
         kind::BIRTH => {
-            // Even if it is due: the stack that runs now is another one.
+            // A due sample is ignored, because the stack that runs now is another one.
             let _ = apply::born(origin, address, event.size, site(event, path), event.generation);
             if sampling::is_on() {
                 // The mode has changed since.
@@ -97,15 +97,15 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
         }
         kind::DEATH => {
             owner.end_move();
-            apply::gone(origin, &Old::Followed(removed()), event.generation);
+            apply::gone(origin, &Lookup::Followed(removed()), event.generation);
         }
-        kind::SAMPLED_DEATH => apply::gone(origin, &Old::Sampled(sample()), event.generation),
+        kind::SAMPLED_DEATH => apply::gone(origin, &Lookup::Sampled(sample()), event.generation),
         kind::PUT_BACK => {
             owner.end_move();
-            apply::put_back(origin, &Old::Followed(removed()), address, event.generation);
+            apply::put_back(origin, &Lookup::Followed(removed()), address, event.generation);
         }
         kind::PUT_BACK_SAMPLE => {
-            apply::put_back(origin, &Old::Sampled(sample()), address, event.generation);
+            apply::put_back(origin, &Lookup::Sampled(sample()), address, event.generation);
         }
         _ => bump(&owner.traffic.dropped, 1),
     }
@@ -113,12 +113,12 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
 
 fn site(event: &Event, path: &[u8]) -> u32 {
     match event.site {
-        told::BY_CALLER => SITES.native(event.caller as usize, None),
-        told::BY_PLACE => {
+        site_by::BY_CALLER => SITES.native(event.caller as usize, None),
+        site_by::BY_PLACE => {
             let place = Place { path, build: event.build, offset: event.offset };
             SITES.native(event.caller as usize, Some(place))
         }
-        told::BY_LINE => SITES.ruby_line(path, event.line),
+        site_by::BY_LINE => SITES.ruby_line(path, event.line),
         pseudo => Some(pseudo),
     }
     .unwrap_or(SITE_OTHER)

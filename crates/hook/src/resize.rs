@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use memintro_tracker::stack;
 
-use crate::apply::{Moving, Old};
+use crate::apply::{Lookup, Moving};
 use crate::clear::grown;
 use crate::draw::{draw, take_back};
 use crate::functions;
@@ -131,7 +131,7 @@ fn replace(
     // state.
     stack::touch::<STACK_BYTES>();
     let moving = moving(block);
-    if let Old::WithRecord = moving.old {
+    if let Lookup::InBand = moving.block {
         return copied(block, size, caller);
     }
     let new = real();
@@ -143,7 +143,7 @@ fn replace(
     new
 }
 
-/// The block is as it was. (Inlined: a call that might unwind would give its callers a cleanup table.)
+/// The block is unchanged. (Inlined: a call that might unwind would give its callers a cleanup table.)
 #[inline(always)]
 fn refused(moving: &Moving, block: Pointer, size: usize, birth: Birth) {
     stayed(moving, block);
@@ -179,9 +179,9 @@ pub(crate) unsafe extern "C" fn xallocx(
     let usable = unsafe {
         call!(functions::xallocx::REAL, fn(Pointer, usize, usize, c_int) -> usize)(block, size, extra, flags)
     };
-    // It resizes in place or not at all, and returns the usable size. If that is below the request, nothing happened.
-    // The block's address is its caller's all the time, so all is done once it is known which: at a closed gate a block
-    // that has been taken out could not be put back.
+    // It resizes in place or not at all, and returns the usable size. If that is below the request, nothing
+    // happened. The caller owns the address throughout, so everything is recorded after the outcome is known.
+    // While the gate is closed, a block that has been taken out could not be put back.
     if usable >= size {
         let birth = if sampling::is_on() {
             Birth::Sampled(sampling::charge(size).err().and_then(|debt| draw(size, debt)))

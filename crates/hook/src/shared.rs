@@ -16,7 +16,7 @@ use memintro_tracker::threads::Threads;
 
 /// Live blocks.
 pub(crate) static TABLE: Table = Table::new();
-/// Those of them that have their records within themselves.
+/// Live blocks with in-band records.
 pub(crate) static IN_BAND_RECORDS: InBand = InBand::new();
 /// Live objects of the VM, by slot.
 pub(crate) static OBJECTS: Objects = Objects::new();
@@ -37,10 +37,12 @@ pub(crate) static STACK_DEPTH: AtomicU32 = AtomicU32::new(1);
 /// Not 0 while events are recorded. Each stub reads it, so it is a word of its own. (What stubs read lies together.)
 #[unsafe(link_section = ".bss.path")]
 pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
-/// In sampled mode, malloc and calloc have more to do than to pay: a memory check, or an allocator whose functions call each other.
+/// In sampled mode, malloc and calloc do more than pay: this is a memory check, or the allocator's functions
+/// call each other.
 #[unsafe(link_section = ".bss.path")]
 pub(crate) static BODIES_ONLY: AtomicBool = AtomicBool::new(false);
-/// The value of [`ACTIVE`] in full mode while blocks get records within themselves. Stubs tell it from the others.
+/// The value of [`ACTIVE`] in full mode while blocks get in-band records. Stubs distinguish it from the other
+/// values.
 pub(crate) const IN_BAND: u32 = 4;
 /// The same while those blocks move to the table.
 pub(crate) const LEAVING: u32 = 8;
@@ -68,17 +70,17 @@ pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
 /// a thread left one unfinished.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
-/// Stand for words that are not known: of a VM, and without one, where no collection has ever been. (So readers need
-/// not ask first whether there are any.)
+/// Placeholders for unknown words: of a VM, and without a VM, where no collection has ever run. (So readers
+/// need not check whether there are any.)
 static NO_WORDS: VmWords = VmWords::unknown(ptr::null_mut());
 static NO_VM: VmWords = VmWords::unknown((&raw const NO_COLLECTIONS).cast_mut().cast());
 static NO_COLLECTIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the VM keeps what its functions tell, if that is known.
+/// The addresses where the VM keeps the results of its functions, if they are known.
 static WORDS: AtomicPtr<VmWords> = AtomicPtr::new((&raw const NO_VM).cast_mut());
 /// The same while a call site is a single line.
 static WORDS_OF_LINES: AtomicPtr<VmWords> = AtomicPtr::new((&raw const NO_VM).cast_mut());
-/// The same while it is a whole stack, whose key the hook may work out.
+/// The same while it is a whole stack, whose key the hook may compute.
 static WORDS_OF_STACKS: AtomicPtr<VmWords> = AtomicPtr::new((&raw const NO_WORDS).cast_mut());
 static VM_SLOTS: [VmSlot; 2] = [const { VmSlot(core::cell::UnsafeCell::new(None)) }; 2];
 static VM_TURN: AtomicUsize = AtomicUsize::new(0);
@@ -95,13 +97,14 @@ pub(crate) fn vm() -> Option<&'static VmSource> {
     unsafe { VM.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether Ruby is in the process, but has not lent its functions yet: then all it allocates is its start's.
+/// Whether Ruby is in the process, but has not lent its functions yet: then all its allocations belong to its
+/// start.
 #[inline(always)]
 pub(crate) fn is_booting() -> bool {
     BOOTING.load(Ordering::Relaxed) && vm().is_none()
 }
 
-/// The words that the VM has lent; without a VM some of which nothing may be used.
+/// The words that the VM has lent; without a VM, placeholders that must not be used.
 #[inline(always)]
 pub(crate) fn words() -> &'static VmWords {
     // SAFETY: those above, or the words of a VM, which stay as long as this process does.
@@ -161,7 +164,7 @@ fn asked_generation() -> u32 {
     }
 }
 
-/// Stores other functions of the VM, or none. The world is paused.
+/// Replaces the VM's functions, or removes them. The world is paused.
 pub(crate) fn lend_vm(source: Option<VmSource>) {
     let turn = VM_TURN.fetch_add(1, Ordering::Relaxed) & 1;
     let Some((slot, source)) = VM_SLOTS.get(turn).zip(source) else {

@@ -1,9 +1,10 @@
 //! Call sites that are whole stacks.
 //!
-//! A key names the innermost lines, which the hook works out of what runs in their frames, or asks the VM for. The thread's
-//! cache knows it mostly, until the next marking: then the addresses in it may be other code's. After that, a stack is found
-//! by the numbers of its frames, of which there are fewer than stacks. Only where one of these is not known, the lines are
-//! asked for and interned. A stack that has no room any more counts for its line.
+//! A key names the innermost lines. The hook computes it from the code that runs in their frames, or asks the
+//! VM. The thread's cache usually knows the key until the next marking, when its addresses may belong to
+//! other code. Then a stack is found by the numbers of its frames, of which there are fewer than stacks. Only
+//! for an unknown frame the hook asks for the lines and interns them. If there is no room for a stack, it
+//! counts for its line.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -74,7 +75,7 @@ pub(crate) fn site(
     if let Some(site) = memory.sites.known(key, detail, stamp) {
         return Ok((site, generation));
     }
-    // What stands in where the interner's lock was not got in time must not stay.
+    // The substitute for a site whose lock was not free in time must not be cached.
     let given_up_before = given_up();
     let site = match frames {
         Some(frames) => by_frames(memory, vm, frame, frames, (key, detail)),
@@ -91,7 +92,8 @@ pub(crate) fn site(
     Ok((site, generation))
 }
 
-/// The site of a stack, by the numbers of its frames. Those that are not known are asked for, with what they called.
+/// The site of a stack, by the numbers of its frames. Asks the VM for unknown frames and those that they
+/// called.
 #[inline(never)]
 fn by_frames(
     memory: &StackMemory,
@@ -124,11 +126,11 @@ fn by_frames(
     Some(site)
 }
 
-/// What is known of frames by the numbers of what runs in them, which are in the memory's places.
+/// Facts about frames by the numbers of their code, which are in the memory's places.
 struct Numbers {
     hash: u64,
     count: usize,
-    /// How many of the innermost ones have to be asked for, so that each is known.
+    /// How many of the innermost frames the VM must be asked for, so that each is known.
     to_ask: u32,
 }
 
@@ -160,7 +162,7 @@ impl Numbers {
 /// In the memory's places: a frame that is left out.
 const WITHOUT_LINE: u32 = u32::MAX;
 
-/// The first so many numbers, but for those of frames that are left out.
+/// The first numbers up to the limit, without those of skipped frames.
 fn copied<'a>(cells: &[Cell<u32>], count: usize, room: &'a mut [u32; MOST_FRAMES]) -> &'a [u32] {
     let (mut places, mut copied) = (room.iter_mut(), 0);
     for number in cells.iter().take(count).map(Cell::get).filter(|number| *number != WITHOUT_LINE) {
@@ -223,8 +225,8 @@ fn intern(
     SITES.stack(leaf, copied(&memory.frames, found.count, &mut room)).unwrap_or(leaf)
 }
 
-/// Asks the VM for so many lines, and remembers what runs in their frames, if these are at hand: then the numbers of those
-/// that are known are in the memory's places.
+/// Asks the VM for this number of lines, and remembers the code of their frames, if it is known: then the
+/// numbers of known frames are in the memory's places.
 fn visit<'a>(
     memory: &'a StackMemory,
     vm: &VmSource,
@@ -277,7 +279,7 @@ pub(crate) unsafe extern "C" fn frame(number: u32, answer: *mut StackFrame) -> S
     Status::OK
 }
 
-/// Adds what a stack has to the figures of its line.
+/// Adds the figures of a stack to those of its line.
 pub(crate) fn add(sum: &mut SiteRecord, part: &SiteRecord) {
     sum.blocks.add(&part.blocks);
     sum.old_blocks.add(&part.old_blocks);

@@ -31,13 +31,13 @@ pub(crate) fn start(options: &StartOptions) -> Status {
             return Status::NO_ALLOCATOR;
         }
         let begins = state::begins_anew(&options);
-        // First, so that no program gets an answer that has a record's bytes in it.
+        // First, so that no answer to the program includes the bytes of a record.
         in_band::want(begins && in_band::is_possible_with(&options) && install_asking());
         if !begins {
             in_band::leave();
         }
-        // Before the first event: a record is stale if the slot by which its block is freed is patched only later. Tracking that
-        // misses some slots would be taken for complete.
+        // Before the first event: a record goes stale if the slot through which its block is freed is patched
+        // later. Tracking that misses some slots would look complete.
         let status = if install().unwritten > 0 && begins {
             in_band::leave();
             state::deactivate();
@@ -48,7 +48,7 @@ pub(crate) fn start(options: &StartOptions) -> Status {
         if mode() == Mode::OFF {
             patch::remove();
         } else {
-            // What was loaded meanwhile.
+            // Patches modules that were loaded meanwhile.
             patch::refresh();
         }
         status
@@ -61,16 +61,16 @@ pub(crate) fn stop() -> Status {
         if mode() == Mode::OFF {
             return Status::UNCHANGED;
         }
-        // As long as programs get answers without the bytes of records.
+        // While answers to programs still leave out the bytes of records.
         in_band::leave();
-        // Before slots are restored one by one: else a free that is no longer seen is of a block that was.
+        // Before slots are restored one by one, because later frees of followed blocks may not be seen.
         state::deactivate();
         patch::remove();
         Status::OK
     })
 }
 
-/// Whether all modules will ask this library how long a block is.
+/// Whether all modules will ask this library for the size of a block.
 fn install_asking() -> bool {
     let outcome = patch::install(STUBS, |function| function.family == Family::Asking);
     outcome.foreign + outcome.refused + outcome.unwritten + outcome.malformed == 0
@@ -81,7 +81,7 @@ fn install() -> Outcome {
     let is_preloaded = PRELOADED.load(Ordering::Relaxed);
     patch::install(STUBS, |function| match function.family {
         Family::C => !is_preloaded,
-        // If they are wanted, they are there already.
+        // If they are wanted, they are patched already.
         Family::Asking => false,
         // An allocator without its own strdup uses libc's, which calls malloc.
         Family::Text => is_resolved(function),

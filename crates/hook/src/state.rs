@@ -30,8 +30,8 @@ use crate::thread;
 const MOST_TABLE_BYTES: usize = 16 << 30;
 /// Where address space is limited (`ulimit -v`), the part of it that tracking may reserve.
 const PART_OF_ADDRESS_SPACE: usize = 64;
-/// A program that may have less is not tracked from its start: Ruby itself takes 80 MB, and tracking reserves up to 90
-/// (lib/memintro/autorun.rb says so, and has the same figure).
+/// A program with a lower limit is not tracked from its start: Ruby itself takes 80 MB, and tracking reserves
+/// up to 90 (lib/memintro/autorun.rb has the same figure).
 const LEAST_ADDRESS_SPACE: usize = 256 << 20;
 /// Mappings that tracking needs in any program: the first call sites and paths, some threads, the book of patches.
 const FIXED_BYTES: usize = (1 << 20) + 4096;
@@ -41,7 +41,7 @@ const LEAST_TABLE_BYTES: usize = 1 << 20;
 /// What live objects may take at least.
 const LEAST_FOR_OBJECTS: usize = 1 << 19;
 
-/// The part of the budget that objects have; 0: none are tracked.
+/// The objects' part of the budget; 0: no objects are tracked.
 static FOR_OBJECTS: AtomicUsize = AtomicUsize::new(0);
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
 static MAX_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -72,7 +72,7 @@ pub(crate) fn paused_anywhere<R>(action: impl FnOnce(&Paused<'_>) -> R) -> Optio
     THREADS.pause_in_copy(&own).map(|paused| action(&paused))
 }
 
-/// The status to return for what [`paused`] has done or not done.
+/// The status to return for the result of [`paused`].
 pub(crate) fn done<R>(outcome: Option<R>) -> Status {
     match outcome {
         Some(_) => Status::OK,
@@ -160,7 +160,7 @@ pub(crate) fn activate(options: &StartOptions) -> Status {
     activated.unwrap_or_else(|| done(activated))
 }
 
-/// Prepares what a mode needs. The world is paused.
+/// Prepares the tables of a mode. The world is paused.
 fn prepare(options: &StartOptions) -> bool {
     let for_blocks = room_for_blocks();
     if options.mode == Mode::FULL {
@@ -176,11 +176,11 @@ fn prepare(options: &StartOptions) -> bool {
     true
 }
 
-/// Stops recording; what was collected stays.
+/// Stops recording; the figures stay.
 pub(crate) fn deactivate() {
     let stop = || {
         in_band::end();
-        // What a later reading would take out.
+        // Subtracts now what a later reading would subtract.
         lost::take_out();
         ACTIVE.store(0, Ordering::Release);
     };
@@ -239,7 +239,7 @@ fn budget_for_blocks() -> usize {
 
 /// Prepares the table of those objects that are tracked. `false`: there is no memory. The world is paused.
 pub(crate) fn make_room_for_objects() -> bool {
-    // What live objects may take of the budget: half of what blocks have left, which these cannot have then.
+    // The objects' part of the budget: half of what blocks have not used yet, taken from theirs.
     let budget = (budget_for_blocks().saturating_sub(TABLE.resident_bytes()) / 2).max(LEAST_FOR_OBJECTS);
     FOR_OBJECTS.store(budget, Ordering::Relaxed);
     let is_made =
@@ -247,7 +247,7 @@ pub(crate) fn make_room_for_objects() -> bool {
     is_made && share_with_blocks()
 }
 
-/// Gives blocks what objects had of the budget. The world is paused.
+/// Returns the objects' part of the budget to blocks. The world is paused.
 pub(crate) fn take_room_from_objects() {
     if FOR_OBJECTS.swap(0, Ordering::Relaxed) != 0 {
         share_with_blocks();
@@ -268,7 +268,7 @@ fn reservable() -> usize {
     address_space().map_or(MOST_TABLE_BYTES, |limit| limit / PART_OF_ADDRESS_SPACE)
 }
 
-/// Whether a program may have so little address space that what tracking reserves would be missed by it.
+/// Whether the limit on address space is so low that the program would need what tracking reserves.
 pub(crate) fn is_cramped() -> bool {
     address_space().is_some_and(|limit| limit < LEAST_ADDRESS_SPACE)
 }
@@ -291,7 +291,7 @@ pub(crate) fn reset_counters() {
     IN_BAND_RECORDS.forget_damaged();
     lost::forget();
     LOOKED_AT.store(0, Ordering::Relaxed);
-    // They no longer tell how much is live.
+    // The counters no longer say how much is live.
     lost::bar();
     SITES.reset();
     SAMPLES.reset_sums();

@@ -1,10 +1,11 @@
 //! The stubs: what callers reach instead of each function of [`crate::functions`].
 //!
-//! While nothing is recorded, a stub compares a word and jumps to the real function. Otherwise it jumps to the body
-//! with the caller's address: in full mode to that of [`in_full`] if there is one (which finds the caller by itself), else to that
-//! in [`crate::intercept`]. In sampled mode on x86-64, those of malloc, calloc and free pay, or look at the filter, by themselves,
-//! and jump to the real function: a call of a body would take as long as all else. A stub is naked, so that the real function is entered with the stack and registers as the caller
-//! left them. It says how it is unwound (`.cfi`), for a signal may come upon each instruction.
+//! While nothing is recorded, a stub compares a word and jumps to the real function. Otherwise it jumps to
+//! the body with the caller's address: in full mode to that of [`in_full`] if there is one (which finds the
+//! caller by itself), else to that in [`crate::intercept`]. In sampled mode on x86-64, the stubs of malloc,
+//! calloc and free themselves pay or read the filter, and jump to the real function: a call of a body would
+//! double their time. A stub is naked, so that the real function gets the stack and registers of the caller.
+//! It has unwind information (`.cfi`), because a signal may arrive at each instruction.
 
 use memintro_abi::Mode;
 #[cfg(target_arch = "x86_64")]
@@ -168,7 +169,8 @@ macro_rules! stub {
             /// this library's own use of that to another library's function.
             ///
             /// # Safety
-            /// As the function whose place it takes.
+            ///
+            /// As the function that it replaces.
             #[unsafe(naked)]
             unsafe extern "C" fn stub() {
                 stub_asm!($name)
@@ -178,7 +180,7 @@ macro_rules! stub {
         }
     };
     (@C $symbol:literal $name:ident) => {
-        /// Takes the place of the allocator's function of this name.
+        /// Replaces the allocator's function of this name.
         ///
         /// # Safety
         /// As that function.

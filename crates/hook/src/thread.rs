@@ -1,9 +1,9 @@
 //! Finds the state of the calling thread, from its first tracked call until after its end.
 //!
-//! While there is one such thread the table needs no locks, and a locked instruction in malloc would cost more than
-//! all the rest of an operation. So the table is told when a second thread comes, and when it has ended. A new thread
-//! counts itself first and reads the table's flag second. A thread that ends clears the flag first and reads the
-//! count second. So at least one of the two notices the other.
+//! While there is one such thread the table needs no locks, and a locked instruction in malloc would cost
+//! more than all the rest of an operation. So this file notifies the table when a second thread comes, and
+//! when it has ended. A new thread counts itself first and reads the table's flag second. A thread that ends
+//! clears the flag first and reads the count second. So at least one of the two notices the other.
 
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -139,8 +139,8 @@ unsafe extern "C" fn thread_ends(value: *mut libc::c_void) {
     // SAFETY: the key's value is only ever the address of a state.
     if let Some(state) = unsafe { value.cast::<ThreadState>().as_ref() } {
         if state.is_busy() {
-            // The thread was cancelled while it was recording (which no program may do inside malloc), or has left by
-            // `longjmp` before.
+            // The thread was cancelled while it was recording (which no program may do inside malloc), or has
+            // left earlier by `longjmp`.
             THREADS.tear(state);
         }
         give_back(state);

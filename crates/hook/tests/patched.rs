@@ -206,8 +206,8 @@ fn a_thousand_rounds_with_four_threads() {
     Workshop::new("more_rounds").build("rounds.c", "rounds", &["-pthread"]).run("rounds", &["1000"]);
 }
 
-/// The limit, of processor time, holds for the library as it is shipped. Without optimisation there is only a rough limit.
-/// And a module costs the same, however many others there are.
+/// The limit, of processor time, holds for the library as it is shipped. Without optimisation there is only a
+/// rough limit. The cost of a module does not depend on the number of other modules.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn three_hundred_modules_in_fifty_milliseconds() {

@@ -1,5 +1,5 @@
-//! The claim lets one thread at a time patch. It is not a lock, because a lock could be waited for while the loader's
-//! list is locked.
+//! The claim lets one thread at a time patch. It is not a lock, because a thread could wait for a lock while
+//! the loader's list is locked.
 //!
 //! A `refresh` that finds the claim taken leaves a request and returns; the owner of the claim does the refresh.
 //! `install`, `remove` and `visit` do wait. But they are not called while the loader's list is locked, and that lock

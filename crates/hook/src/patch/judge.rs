@@ -25,7 +25,7 @@ pub(super) enum Verdict {
     Foreign,
 }
 
-/// What is known of a function when a slot is judged.
+/// The facts about a function that decide on a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) ours: usize,

@@ -3,7 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`modules`] | what is loaded, as the loader tells it |
-//! | [`mod@resolve`] | the real functions: who defines them |
+//! | [`mod@resolve`] | the real functions, and the modules that define them |
 //! | [`judge`] | whether a slot may be ours |
 //! | [`slot`] | reading and writing one slot, read-only or not |
 //! | [`sweep`] | all modules, in either direction |
@@ -64,7 +64,7 @@ pub(crate) struct Outcome {
     pub(crate) unwritten: u32,
 }
 
-/// Whether C's functions, and what is asked of their blocks, are libc's.
+/// Whether C's functions, and those that ask for a block's size, are libc's.
 pub(crate) fn is_all_of_libc() -> bool {
     let is_of_c = |function: &Function| matches!(function.family, Family::C | Family::Asking);
     resolve::are_of_libc(
@@ -85,8 +85,8 @@ pub(crate) fn install(stubs: &'static [Stub], is_wanted: impl Fn(&Function) -> b
     .unwrap_or(Outcome { unwritten: 1, ..Outcome::default() })
 }
 
-/// Patches modules that were loaded since, and verifies all slots. If another thread is doing that, it does it once
-/// more.
+/// Patches modules that were loaded since, and verifies all slots. If another thread is doing that, that
+/// thread repeats it.
 pub(crate) fn refresh() {
     if shared::mode() != Mode::OFF {
         // A stack overflow in the middle would leave the claim taken.

@@ -98,7 +98,7 @@ impl Memory for Loaded<'_> {
 }
 
 impl Loaded<'_> {
-    /// What others learn of it.
+    /// The description of the module for other files.
     pub(super) fn record(&self) -> ModuleRecord {
         ModuleRecord {
             path: self.name.as_ptr(),
@@ -128,7 +128,7 @@ impl Loaded<'_> {
         }
     }
 
-    /// Whether the module is never patched and never asked for functions: this library, the loader, the vDSO. The
+    /// Whether the module is never patched or searched for functions: this library, the loader, the vDSO. The
     /// loader must not call the hook for its own allocations while it holds its locks.
     pub(super) fn is_excluded(&self) -> bool {
         // SAFETY: reads the auxiliary vector.

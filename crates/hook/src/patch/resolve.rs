@@ -40,14 +40,14 @@ static VERSIONED: AtomicU64 = AtomicU64::new(0);
 /// Functions whose real one is libc's.
 static OF_LIBC: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the real function with each of these indices is libc's, and no other module defines one of that name (in whatever
-/// version: that of glibc's checking malloc is none that we would find).
+/// Whether the real functions with these indices are libc's, and no other module defines one of that name in
+/// any version (glibc's checking malloc has another version, which the usual search does not find).
 pub(super) fn are_of_libc(indices: impl Iterator<Item = usize>) -> bool {
     let wanted = indices.fold(0, |all, index| all | bit(index));
     OF_LIBC.load(Ordering::Relaxed) & wanted == wanted && SEVERAL.load(Ordering::Relaxed) & wanted == 0
 }
 
-/// What is known of a function's definitions.
+/// Facts about a function's definitions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
     /// The real one came with the program. Each module finds it first, and it is never unloaded.
@@ -60,7 +60,7 @@ pub(super) struct Scope {
     pub(super) has_versions: bool,
 }
 
-/// What is known of the definitions of the function with this index.
+/// Facts about the definitions of the function with this index.
 pub(super) fn scope(index: u8) -> Scope {
     let has = |set: &AtomicU64| set.load(Ordering::Relaxed) & bit(index.into()) != 0;
     Scope {

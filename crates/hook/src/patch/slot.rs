@@ -8,7 +8,7 @@ use memintro_elf::Module;
 /// Why a slot was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// It no longer held what it should have held.
+    /// It no longer held the expected value.
     Changed,
     /// The kernel refused to make it writable.
     Refused,
