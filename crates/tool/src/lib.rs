@@ -82,7 +82,7 @@ fn leaks_of_core(arguments: &[OsString]) -> Result<(), String> {
     std::io::stdout().write_all(answer.as_bytes()).map_err(|error| format!("standard output: {error}"))
 }
 
-/// The process that reads, for the one above, what memintro's hook had followed.
+/// The process that reads the hook's figures for the one above.
 #[cfg(target_os = "linux")]
 fn lines_of_core(arguments: &[OsString]) -> ExitCode {
     let [core, hook] = arguments else { return usage() };

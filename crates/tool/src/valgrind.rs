@@ -1,6 +1,6 @@
 //! `memintro-tool valgrind-xml FILE`: reads the XML that Valgrind writes, and prints its errors as JSON.
 //!
-//! The file is text of a stranger: a test that crashes leaves half of it, and tests may print into it. It is read as a
+//! The file is untrusted: a test that crashes truncates it, and tests may print into it. It is read as a
 //! stream, and everything in it is bounded. Entities are not expanded, but for the five that XML has itself.
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::plot::write_out;
 
-/// Elements within each other.
+/// Most nested elements.
 const DEEPEST: usize = 32;
 /// Errors that are read.
 const MOST_ERRORS: usize = 20_000;
@@ -36,7 +36,7 @@ pub fn run(arguments: &[std::ffi::OsString]) -> Result<(), String> {
     write_out(text.as_bytes())
 }
 
-/// What is known of the error that is being read.
+/// The error that is being read.
 #[derive(Default)]
 struct Found {
     kind: String,
@@ -75,7 +75,7 @@ impl Found {
     }
 }
 
-/// Reads a stream. What is whole of a stream that ends in the middle is kept.
+/// Reads a stream. Complete errors of a truncated stream are kept.
 fn read(mut input: impl BufRead) -> Result<Value, String> {
     let first = input.fill_buf().map_err(|error| error.to_string())?;
     if first.is_empty() {
@@ -92,7 +92,7 @@ fn read(mut input: impl BufRead) -> Result<Value, String> {
         buffer.clear();
         let event = match reader.read_event_into(&mut buffer) {
             Ok(event) => event,
-            // A document that ends in the middle, or into which something else was written.
+            // A truncated document, or one into which other text was written.
             Err(error) if is_valgrind => {
                 let _ = error;
                 break;

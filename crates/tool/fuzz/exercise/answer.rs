@@ -1,5 +1,5 @@
-//! Passes a possible answer of a process, including its header, to the code of `memintro watch`, and asserts what
-//! must hold. For the fuzzer and for the replay of its corpus.
+//! Passes a possible answer of a process, including its header, to the code of `memintro watch`, and checks
+//! invariants. For the fuzzer and for the replay of its corpus.
 
 use super::connection::{Failure, body_bytes};
 use super::state::State;

@@ -1,4 +1,5 @@
-//! Reads a log as `memintro plot` would, and asserts what must hold. For the fuzzer and for the replay of its corpus.
+//! Reads a log as `memintro plot` would, and checks invariants. For the fuzzer and for the replay of its
+//! corpus.
 
 use crate::plot::history::History;
 

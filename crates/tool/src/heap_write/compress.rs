@@ -11,7 +11,8 @@ use flate2::{Compress, Crc, FlushCompress};
 
 use super::input::{Input, Piece};
 
-/// zstd's level: against 1 it takes three quarters of the time, and files are larger by two fifths. Lower ones save little.
+/// zstd's level: compared with level 1 it takes three quarters of the time, and files are 40% larger. Lower
+/// levels save little.
 const LEVEL: i32 = -3;
 /// Fewer than there are pieces in the memory that is shared.
 const MOST_THREADS: usize = 4;
@@ -40,7 +41,7 @@ impl Compression {
         self == Self::Plain
     }
 
-    /// Writes all that comes.
+    /// Writes all pieces.
     pub(super) fn write<R: Read + Send>(self, input: &Mutex<Input<R>>, file: &File) -> Result<(), Error> {
         match self {
             // File systems let one thread at a time write into a file; further ones would use up the copies' time.
@@ -57,7 +58,7 @@ impl Compression {
     }
 }
 
-/// Has threads take pieces, so many at most. `worker` makes for each what it does with them.
+/// Runs threads that take pieces, at most this many. `worker` makes the action of each thread.
 fn each_piece<R: Read + Send, W: FnMut(Piece) -> Result<(), Error> + Send>(
     input: &Mutex<Input<R>>,
     most: usize,
@@ -66,7 +67,7 @@ fn each_piece<R: Read + Send, W: FnMut(Piece) -> Result<(), Error> + Send>(
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(most);
     let failed = AtomicBool::new(false);
     let run = |mut work: W| -> Result<(), Error> {
-        // Whoever waits for a piece wakes up when the next one comes: the copy always has one to fill.
+        // A thread that waits for a piece wakes up when the next one comes: the copy always has one to fill.
         while !failed.load(Ordering::Relaxed) {
             let next = input.lock().map_err(|_| ended())?.next()?;
             let Some(piece) = next else { break };
@@ -77,7 +78,7 @@ fn each_piece<R: Read + Send, W: FnMut(Piece) -> Result<(), Error> + Send>(
     let run = |work: W| run(work).inspect_err(|_| failed.store(true, Ordering::Relaxed));
     let run = &run;
     std::thread::scope(|scope| {
-        // With fewer threads it takes longer: the user may be allowed no more.
+        // Fewer threads only take longer. The user may not be allowed more.
         let started: Vec<_> = (1..threads)
             .map(|_| worker())
             .map_while(|work| std::thread::Builder::new().spawn_scoped(scope, move || run(work)).ok())
@@ -93,7 +94,7 @@ fn ended() -> Error {
     Error::other("a thread that compresses has ended")
 }
 
-/// What threads have compressed, written in the order of the pieces.
+/// Writes the compressed pieces in their order.
 struct InOrder<'a, T> {
     file: &'a File,
     next: u64,
@@ -143,7 +144,7 @@ fn zstd<R: Read + Send>(input: &Mutex<Input<R>>, file: &File) -> Result<(), Erro
             out.lock().map_err(|_| ended())?.add(number, &frame, (), |()| {})
         }
     })?;
-    // No writer makes this of a text of no bytes.
+    // No writer produces this from an empty text.
     if out.into_inner().is_ok_and(|out| out.next == 0) {
         let mut file = file;
         file.write_all(&zstd::bulk::compress(&[], LEVEL)?)?;
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
     use std::io::{Seek, SeekFrom};
 
-    /// What is in the file after this text came in.
+    /// The contents of the file for this text.
     fn written(compression: Compression, text: &[u8]) -> Vec<u8> {
         let path =
             std::env::temp_dir().join(format!("memintro-{}-{}", std::process::id(), compression.name()));
@@ -227,7 +228,7 @@ mod tests {
             assert_eq!(zstd::stream::decode_all(written(Compression::Zstd, text).as_slice()).unwrap(), text);
             let gzip = written(Compression::Gzip, text);
             let mut read = Vec::new();
-            // A reader of one stream, which checks its sum.
+            // A reader of one stream, which verifies its checksum.
             flate2::read::GzDecoder::new(gzip.as_slice()).read_to_end(&mut read).unwrap();
             assert_eq!(read, text);
             assert!(text.len() < 100 || gzip.len() < text.len());

@@ -30,7 +30,7 @@ impl NewFile {
         let refused = |reason: String| format!("{} cannot be written: {reason}", path.display());
         path.file_name().ok_or_else(|| refused("this is a folder; give a file in it".to_owned()))?;
         if let Ok(found) = std::fs::symlink_metadata(path) {
-            // What is there is replaced, and so must be a file; nothing is written through a link.
+            // Only a file may be replaced, and this never writes through a link.
             if !found.is_file() {
                 let kind = if found.is_symlink() {
                     "it is a symbolic link; give the file that it leads to"
@@ -91,7 +91,7 @@ impl NewFile {
         let name = self.path.file_name().unwrap_or_default();
         let name = CString::new(name.as_bytes())?;
         let folder = self.folder.as_raw_fd();
-        // From here on, what is beside is removed if something fails.
+        // From here on, the temporary file is removed after a failure.
         self.beside = Some(beside.clone());
         // SAFETY: terminated names and an open folder.
         check(unsafe { libc::renameat(folder, beside.as_ptr(), folder, name.as_ptr()) })?;
@@ -109,7 +109,8 @@ impl Drop for NewFile {
     }
 }
 
-/// A file without a name; with one where the file system has no such files, or where there is no /proc to name it by.
+/// A file without a name, or a file with a temporary name if the file system has no unnamed files, or if
+/// there is no /proc to name it by.
 fn open(folder: &File) -> Result<(File, Option<CString>), Error> {
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     let folder = folder.as_raw_fd();
@@ -156,7 +157,7 @@ fn check(status: libc::c_int) -> Result<(), Error> {
     if status == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
 
-/// What went wrong, and what to do.
+/// The error, with advice.
 pub(super) fn explain(path: &Path, error: &Error, written: u64, is_plain: bool) -> String {
     let so_far = units::bytes(i64::try_from(written).unwrap_or(i64::MAX));
     let smaller = if is_plain { " or a name that ends in .zst, which takes about a tenth" } else { "" };

@@ -1,8 +1,9 @@
 //! The lines of a heap, in pieces: from memory that the copy shares, or from a pipe.
 //!
-//! Where memory is shared, it is descriptor 3. One or two copies write lines, each into its half of the pieces. Standard
-//! input says which piece has been filled, with how many bytes, and whether the same copy's next piece goes on with it;
-//! a piece is given back by its number through descriptor 4, one of the second copy through 5.
+//! Where memory is shared, it is descriptor 3. One or two copies write lines, each into its half of the
+//! pieces. Standard input carries the number of each filled piece, its bytes, and whether the same copy's
+//! next piece continues it; a piece is given back by its number through descriptor 4, one of the second copy
+//! through 5.
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read};
@@ -19,7 +20,7 @@ const FREES: i32 = 4;
 /// Copies that may write.
 const WRITERS: usize = 2;
 
-/// Some lines, and where they stand among all.
+/// Some lines, and their position among all.
 pub(super) struct Piece {
     /// From 0 on.
     pub(super) number: u64,
@@ -53,8 +54,8 @@ impl Piece {
         if let Bytes::Shared { memory, place, .. } = self.bytes {
             let frees = FREES + i32::from(memory.writer(place) > 0);
             let place = place.to_ne_bytes();
-            // The copy does not wait for it once it has written all, and may have gone.
-            // SAFETY: so many bytes are there.
+            // The copy does not wait for it after it has written everything, and may have ended. SAFETY: so
+            // many bytes are there.
             unsafe { libc::write(frees, place.as_ptr().cast(), place.len()) };
         }
     }
@@ -111,7 +112,7 @@ impl Memory {
 struct Filled {
     place: u32,
     length: usize,
-    /// Its last line, or the lines of neighbours in the heap, go on in the same copy's next piece.
+    /// Its last line, or the lines of neighbours in the heap, continue in the same copy's next piece.
     goes_on: bool,
 }
 
@@ -123,7 +124,7 @@ impl Filled {
     }
 }
 
-/// Pieces of several copies, so that what goes on in another piece stays together.
+/// Orders the pieces of several copies, so that a piece and its continuation stay together.
 #[derive(Default)]
 struct Order {
     waiting: [VecDeque<Filled>; WRITERS],
@@ -151,7 +152,7 @@ impl Order {
     }
 }
 
-/// Where pieces come from. What was read last is remembered.
+/// The source of pieces. It remembers the end of the text.
 pub(super) struct Input<R> {
     input: R,
     memory: Option<Memory>,
@@ -190,7 +191,7 @@ impl<R: Read> Input<R> {
         Ok(Some(piece))
     }
 
-    /// At the end, what waits for a piece that never came is left out, and with it the last line.
+    /// At the end, pieces that wait for a missing piece are left out, and with them the last line.
     fn next_filled(&mut self, memory: Memory) -> Result<Option<Filled>, Error> {
         loop {
             if let Some(filled) = self.order.next() {
@@ -223,7 +224,7 @@ impl<R: Read> Input<R> {
     }
 }
 
-/// Fills the buffer. False at the end, where nothing more comes.
+/// Fills the buffer. False at the end of the input.
 fn fill(input: &mut impl Read, buffer: &mut [u8]) -> Result<bool, Error> {
     let mut got = 0;
     while got < buffer.len() {
@@ -274,7 +275,7 @@ mod tests {
         order.add(0, filled(0, true));
         order.add(1, filled(4, false));
         assert_eq!(order.next(), Some(filled(0, true)));
-        // The other copy's waits, however long the line is.
+        // The other copy's piece waits, however long the line is.
         assert_eq!(order.next(), None);
         order.add(1, filled(5, true));
         order.add(0, filled(1, true));

@@ -1,8 +1,9 @@
 //! `memintro-tool heap-write FILE plain|gzip|zstd [BYTES]`: writes the lines of a heap into a file. They come from standard
 //! input or, where the bytes of a piece are given, from memory that is shared ([`input`]).
 //!
-//! A frozen copy of a program starts it. The file appears under its name only when it is whole: when the last line has
-//! come, the file system has taken all, and nothing has failed. Nothing waits for the disk.
+//! A frozen copy of a program starts it. The file appears under its name only when it is complete: the last
+//! line has come, the file system has accepted all bytes, and no step has failed. It does not wait for the
+//! disk.
 
 mod compress;
 mod file;
@@ -17,10 +18,10 @@ use compress::Compression;
 use file::NewFile;
 use input::Input;
 
-/// What the last line begins with.
+/// The beginning of the last line.
 const END: &[u8] = b"{\"type\":\"ROOT\", \"root\":\"end\", \"objects\":";
 
-/// Writes the file, and prints what was written as one line of JSON.
+/// Writes the file, and prints a summary as one line of JSON.
 pub fn run(arguments: &[OsString]) -> Result<(), String> {
     let (path, compression, piece) = match arguments {
         [path, compression] => (path, compression, None),
@@ -34,8 +35,7 @@ pub fn run(arguments: &[OsString]) -> Result<(), String> {
         .to_str()
         .and_then(Compression::named)
         .ok_or_else(|| format!("{} is no compression: plain, gzip, zstd", compression.display()))?;
-    // Whoever started this ends it by closing the pipe, and then the file is removed here.
-    // SAFETY: no handler is installed.
+    // If the parent closes the pipe early, this program removes the file. SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
     let path = Path::new(path);
     let file = NewFile::create(path)?;

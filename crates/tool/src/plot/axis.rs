@@ -23,7 +23,7 @@ pub(super) struct ValueAxis {
 
 impl ValueAxis {
     /// An axis for all values of the metric. It begins at 0, unless most of the plot would be empty then.
-    pub(super) fn of(history: &History, metric: Metric) -> ValueAxis {
+    pub(super) fn new(history: &History, metric: Metric) -> ValueAxis {
         let values = history.curves.iter().flat_map(|curve| curve.points(metric)).map(|(_, value)| value);
         let (least, greatest) = values.fold((f64::INFINITY, 0.0_f64), |(least, greatest), value| {
             (least.min(value), greatest.max(value))
@@ -98,7 +98,7 @@ const STEPS: [i64; 22] = [
 
 impl TimeAxis {
     /// An axis with at most `most` marks.
-    pub(super) fn of(history: &History, most: usize) -> Option<TimeAxis> {
+    pub(super) fn new(history: &History, most: usize) -> Option<TimeAxis> {
         let (from, mut to) = history.period()?;
         if to - from < SECOND {
             to = from + SECOND;
@@ -167,30 +167,30 @@ mod tests {
     fn bytes_are_marked_at_round_numbers_of_their_unit() {
         let history =
             history(&[("2026-01-01 12:00:00 +0000", "0.0"), ("2026-01-01 12:00:00 +0000", "190.0")]);
-        let axis = ValueAxis::of(&history, Metric::Rss);
+        let axis = ValueAxis::new(&history, Metric::Rss);
         assert_eq!(axis.title, "RSS, MiB");
         assert_eq!(
             axis.marks().iter().map(|mark| axis.label(*mark)).collect::<Vec<_>>(),
             ["0", "50", "100", "150", "200"]
         );
-        assert_eq!(ValueAxis::of(&history, Metric::LiveObjects).title, "live objects");
+        assert_eq!(ValueAxis::new(&history, Metric::LiveObjects).title, "live objects");
     }
 
     #[test]
     fn an_axis_of_nearly_equal_values_does_not_begin_at_0() {
-        let axis = ValueAxis::of(
+        let axis = ValueAxis::new(
             &history(&[("2026-01-01 12:00:00", "1000"), ("2026-01-01 12:00:00", "1010")]),
             Metric::Rss,
         );
         assert_eq!((axis.from, axis.label(axis.from).as_str(), axis.to), (995.0, "995", 1015.0));
-        let constant = ValueAxis::of(&history(&[("2026-01-01 12:00:00", "0")]), Metric::Rss);
+        let constant = ValueAxis::new(&history(&[("2026-01-01 12:00:00", "0")]), Metric::Rss);
         assert!(constant.to > constant.from);
     }
 
     #[test]
     fn time_is_marked_at_round_moments_on_the_wall() {
         let history = history(&[("2026-01-01 22:10:00 +0530", "1"), ("2026-01-02 02:40:00 +0530", "1")]);
-        let axis = TimeAxis::of(&history, 8).unwrap();
+        let axis = TimeAxis::new(&history, 8).unwrap();
         let labels: Vec<_> = axis.marks().into_iter().map(|mark| axis.label(mark)).collect();
         assert_eq!(labels, ["23:00", "2 Jan", "01:00", "02:00"]);
         assert_eq!(axis.title(), "1 Jan 2026 22:10:00 – 2 Jan 2026 02:40:00 UTC+05:30");
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn one_line_has_an_axis_too() {
-        let axis = TimeAxis::of(&history(&[("2026-01-01 12:00:00", "1")]), 8).unwrap();
+        let axis = TimeAxis::new(&history(&[("2026-01-01 12:00:00", "1")]), 8).unwrap();
         assert_eq!(axis.marks().len(), 2);
         assert_eq!(axis.title(), "1 Jan 2026 12:00:00 – 12:00:01");
     }

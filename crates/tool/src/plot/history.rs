@@ -107,7 +107,8 @@ impl History {
         self.curves.len() - 1
     }
 
-    /// Removes those with the fewest lines, older ones first. If one of them writes again, it begins anew.
+    /// Removes the processes with the fewest lines, older ones first. If one of them writes again, it starts
+    /// a new curve.
     fn leave_out(&mut self) {
         let mut sizes: Vec<(usize, usize)> =
             self.curves.iter().enumerate().map(|(at, curve)| (curve.samples.len(), at)).collect();

@@ -40,7 +40,7 @@ const PALE: RGBColor = RGBColor(226, 226, 226);
 
 /// The text of an SVG file.
 pub(super) fn svg(history: &History, names: &[String]) -> Result<String, String> {
-    let layout = Layout::of(history, names);
+    let layout = Layout::new(history, names);
     let mut text = String::new();
     draw(&SVGBackend::with_string(&mut text, (WIDTH, layout.height)).into_drawing_area(), &layout)?;
     Ok(text)
@@ -48,7 +48,7 @@ pub(super) fn svg(history: &History, names: &[String]) -> Result<String, String>
 
 /// The bytes of a PNG file.
 pub(super) fn png(history: &History, names: &[String]) -> Result<Vec<u8>, String> {
-    let layout = Layout::of(history, names);
+    let layout = Layout::new(history, names);
     let mut pixels = vec![0; (WIDTH * layout.height * 3) as usize];
     draw(&BitMapBackend::with_buffer(&mut pixels, (WIDTH, layout.height)).into_drawing_area(), &layout)?;
     let mut bytes = Vec::new();
@@ -107,7 +107,7 @@ struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    fn of(history: &'a History, names: &[String]) -> Layout<'a> {
+    fn new(history: &'a History, names: &[String]) -> Layout<'a> {
         load_font();
         let metrics = history.metrics();
         let (legend, legend_height) = legend(history, names);
@@ -175,7 +175,7 @@ type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType
 
 fn try_draw<B: DrawingBackend>(area: &DrawingArea<B, Shift>, layout: &Layout<'_>) -> Drawn<B> {
     area.fill(&WHITE)?;
-    let Some(time) = TimeAxis::of(layout.history, TIME_MARKS) else { return area.present() };
+    let Some(time) = TimeAxis::new(layout.history, TIME_MARKS) else { return area.present() };
     let text = |size: i32, colour: &RGBColor| (FONT, size).into_font().color(colour);
     area.draw(&Text::new(time.title(), (MARGIN, 10), text(15, &INK)))?;
     let (header, panels) = area.split_vertically(HEADER_HEIGHT as i32 + layout.legend_height);
@@ -201,7 +201,7 @@ fn draw_panel<B: DrawingBackend>(
     metric: Metric,
     time: &TimeAxis,
 ) -> Drawn<B> {
-    let values = ValueAxis::of(history, metric);
+    let values = ValueAxis::new(history, metric);
     panel.draw(&Text::new(values.title.clone(), (MARGIN, 2), (FONT, 14).into_font().color(&INK)))?;
     let seconds = |at: i64| (at - time.from) as f64 / 1e6;
     let marks = time.marks();

@@ -16,7 +16,7 @@ use super::stamp::Stamp;
 use memchr::memmem;
 use std::borrow::Cow;
 
-/// What a line is.
+/// The form of a line.
 pub(crate) enum Line<'a> {
     /// The first form: the text after `MEMORY[`.
     Periodic(Cow<'a, [u8]>),
@@ -24,8 +24,8 @@ pub(crate) enum Line<'a> {
     Fields,
 }
 
-/// Reads one line without its line end: passes the fields of the second form to `take`, and returns the text in front of
-/// the word, too. None: not a MEMORY line; then what was taken is not to be used.
+/// Reads one line without its line end: passes the fields of the second form to `take`, and also returns the
+/// text in front of the word. None: not a MEMORY line, and the caller discards the fields.
 pub(crate) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(&[u8], &[u8])) -> Option<(Line<'a>, &'a [u8])> {
     let word = memmem::find(line, b"MEMORY");
     let Some(at) = word.filter(|&at| ours(line, at).is_some()) else {

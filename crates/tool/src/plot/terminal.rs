@@ -50,7 +50,7 @@ pub(super) fn text(history: &History, names: &[String], screen: Screen) -> Strin
 
 /// The period, and the names in as many rows as they need, five at most.
 fn heading(history: &History, names: &[String], columns: u16) -> Vec<Line<'static>> {
-    let time = TimeAxis::of(history, 8).map_or(String::new(), |axis| axis.title());
+    let time = TimeAxis::new(history, 8).map_or(String::new(), |axis| axis.title());
     let mut lines = vec![Line::from(time), Line::default()];
     for (at, name) in names.iter().enumerate() {
         let entry = [Span::styled("━━ ", style(at)), Span::from(format!("{name}   "))];
@@ -73,8 +73,8 @@ fn style(curve: usize) -> Style {
 }
 
 fn draw_panel(history: &History, metric: Metric, panel: Rect, buffer: &mut Buffer) {
-    let values = ValueAxis::of(history, metric);
-    let Some(time) = TimeAxis::of(history, 6) else { return };
+    let values = ValueAxis::new(history, metric);
+    let Some(time) = TimeAxis::new(history, 6) else { return };
     let seconds = |at: i64| (at - time.from) as f64 / 1e6;
     let whole = seconds(time.to);
     let curves: Vec<Vec<(f64, f64)>> = history

@@ -19,7 +19,7 @@ middleware write. Requests of one kind are counted together: one Rails action, o
 method and path. /posts/4711 and /posts/4712 are both /posts/:id. LOG may be compressed by gzip; -
 is standard input. docs/requests.md explains the figures.";
 
-/// Rows of the table unless told otherwise; JSON has all.
+/// Default number of rows of the table; JSON has all.
 const TOP: usize = 20;
 
 /// What to read, and how to print it.

@@ -45,7 +45,7 @@ struct Paint {
 }
 
 impl Paint {
-    fn of(self, colour: Color) -> Style {
+    fn style(self, colour: Color) -> Style {
         if self.colours { Style::default().fg(colour) } else { Style::default() }
     }
 }
@@ -64,11 +64,11 @@ fn heading(state: &State, columns: u16, paint: Paint, now: Instant) -> Line<'sta
         Condition::Connecting => vec![Span::from("connecting")],
         Condition::Quiet(seconds) => {
             let text = format!("no answer for {seconds} s{}", reason(state.target.pid));
-            vec![Span::styled(text, paint.of(Color::Red))]
+            vec![Span::styled(text, paint.style(Color::Red))]
         }
         Condition::Gone => {
             let waiting = if state.returns { "; waiting for another of its name" } else { "" };
-            vec![Span::styled(format!("has ended, or no longer listens{waiting}"), paint.of(Color::Red))]
+            vec![Span::styled(format!("has ended, or no longer listens{waiting}"), paint.style(Color::Red))]
         }
         Condition::Answering => tracking(state.vitals.as_ref(), paint),
     };
@@ -93,7 +93,10 @@ fn tracking(vitals: Option<&Vitals>, paint: Paint) -> Vec<Span<'static>> {
         vitals.live_blocks.text(signed_count)
     );
     if vitals.tracking {
-        vec![Span::styled(format!("tracking ({})", vitals.mode), paint.of(Color::Green)), Span::from(figures)]
+        vec![
+            Span::styled(format!("tracking ({})", vitals.mode), paint.style(Color::Green)),
+            Span::from(figures),
+        ]
     } else {
         vec![
             Span::from("not tracking"),
@@ -134,7 +137,7 @@ fn draw_rss(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
     let curve = Dataset::default()
         .marker(Marker::Braille)
         .graph_type(if points.len() < 2 { GraphType::Scatter } else { GraphType::Line })
-        .style(paint.of(Color::Blue))
+        .style(paint.style(Color::Blue))
         .data(&points);
     let chart = Chart::new(vec![curve])
         .block(Block::bordered().title(title))
@@ -173,7 +176,8 @@ fn draw_gc(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
     frame.render_widget(Paragraph::new(lines), text);
     let shares: Vec<u64> = state.moments.iter().map(|moment| (moment.gc_share * 1_000.0) as u64).collect();
     let shown = shares.len().saturating_sub(usize::from(below.width));
-    frame.render_widget(Sparkline::default().data(&shares[shown..]).style(paint.of(Color::Magenta)), below);
+    frame
+        .render_widget(Sparkline::default().data(&shares[shown..]).style(paint.style(Color::Magenta)), below);
 }
 
 fn draw_sites(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
@@ -201,7 +205,7 @@ fn draw_sites(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
     let rows = vitals.sites.iter().skip(state.first).map(|site| row(site, has_objects, name_columns, paint));
     let widths = figures.map(|width| Constraint::Length(*width)).chain([Constraint::Min(10)]);
     let table = Table::new(rows, widths)
-        .header(Row::new(header.chain([age, Cell::from("call site")])).style(paint.of(Color::Cyan)));
+        .header(Row::new(header.chain([age, Cell::from("call site")])).style(paint.style(Color::Cyan)));
     frame.render_widget(table, area);
 }
 
@@ -220,8 +224,8 @@ fn row(site: &Site, has_objects: bool, name_columns: usize, paint: Paint) -> Row
     };
     let growth = match site.growth.value {
         0 => Style::default(),
-        growth if growth > 0 => paint.of(Color::Red),
-        _ => paint.of(Color::Green),
+        growth if growth > 0 => paint.style(Color::Red),
+        _ => paint.style(Color::Green),
     };
     let (retained, objects) = site.retained.unwrap_or((site.live_bytes, Figure::default()));
     let of_objects = [right(retained, bytes, bytes), right(objects, signed_count, signed_count)];
@@ -251,7 +255,7 @@ fn end_of(name: &str, columns: usize) -> String {
 
 fn footing(state: &State, paint: Paint, now: Instant) -> Line<'static> {
     if let Some(remark) = state.remark(now) {
-        return Line::styled(remark.to_string(), paint.of(Color::Yellow));
+        return Line::styled(remark.to_string(), paint.style(Color::Yellow));
     }
     Line::from("s start  x stop  m mark  f free memory  o or ←→ sort  ↑↓ scroll  q quit")
 }
