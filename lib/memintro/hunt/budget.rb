@@ -2,14 +2,14 @@
 
 module Memintro
   class Hunt
-    # What a hunt may take of a processor, and what it has taken: no look begins while it has taken more than its share
-    # of the time since it began. An investigation may overdraw, and is paid back before the next look.
+    # The processor time that a hunt may use, and has used. No look begins while the hunt has used more than its share
+    # of the time since it began. An investigation may overdraw the budget; later looks wait until it is paid back.
     #
     # @api private
     class Budget
       # Part of one core.
       SHARE = 0.002
-      # A copy may end a moment after it has answered: how often that is looked for, and after how many seconds.
+      # A copy may end a moment after its answer: how often the hunt checks for that, and after how many seconds.
       LOOKS = 20
       MOMENT = 0.05
       private_constant :LOOKS, :MOMENT
@@ -24,7 +24,7 @@ module Memintro
         @spent = 0.0
       end
 
-      # Counts what the block takes, also if it raises.
+      # Charges the processor time of the block, also if it raises.
       # @return [Object] the block's value
       def charge
         before = @clock.cpu
@@ -33,8 +33,8 @@ module Memintro
         @spent += @clock.cpu - before
       end
 
-      # Counts what the copy of the process takes that the block waits for: the processor time of children that have
-      # ended meanwhile, but not more than the time that the block waits, and all of this if none has ended.
+      # Charges the processor time of the copy that the block waits for: the time of children that have ended
+      # meanwhile, at most the time that the block waits; the whole wait if no child has ended.
       # @return [Object] the block's value
       def charge_copy
         before = @clock.now
@@ -42,7 +42,7 @@ module Memintro
         children = @clock.children_cpu
         yield
       ensure
-        # What this thread computes meanwhile is counted by {charge}.
+        # {charge} counts this thread's own time.
         waited = [@clock.now - before - (@clock.cpu - cpu), 0].max
         @spent += [(copy_cpu(children) if waited.positive?), waited].compact.min
       end
@@ -52,7 +52,7 @@ module Memintro
         @clock.now - @begun
       end
 
-      # @return [Float] what was taken of one core so far, from 0 to 1
+      # @return [Float] the part of one core that was used so far, from 0 to 1
       def share
         elapsed.positive? ? @spent / elapsed : 0.0
       end

@@ -4,12 +4,12 @@ require_relative "../runtime/background"
 
 module Memintro
   class Hunt
-    # Calls `on_finding`, which belongs to the program: it may raise, hang or end its thread. So it runs in a thread of
-    # its own, which is there only meanwhile, and at most once at a time.
+    # Calls `on_finding`, which belongs to the program: it may raise, hang or end its thread. So each call has its own
+    # short-lived thread, and only one call runs at a time.
     #
     # @api private
     class Callback
-      # Seconds that it is waited for.
+      # Seconds to wait for it.
       PATIENCE = 10
       private_constant :PATIENCE
 
@@ -40,7 +40,7 @@ module Memintro
         called = @called
         complain = @complain
         thread = Thread.new do
-          # The hunt's own thread leaves signals to the program, and a new thread begins with the mask of its maker.
+          # The hunt's own thread blocks signals, and a new thread would inherit its mask.
           Native.accept_signals
           Thread.current.report_on_exception = false
           called.call(finding)

@@ -2,8 +2,7 @@
 
 module Memintro
   class Hunt
-    # The time of a hunt: what the clock says, and the processor time that the hunt has taken. Specs give one of their
-    # own, which runs faster.
+    # The clocks of a hunt: the time, and the processor time that the hunt has used. Specs pass a faster one.
     #
     # @api private
     class Clock

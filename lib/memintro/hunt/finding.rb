@@ -8,7 +8,7 @@ require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
-  # What {Memintro.hunt} has found: what grows, how fast, since when, at which line, held by whom. Frozen.
+  # A finding of {Memintro.hunt}: what grows, how fast, since when, which line makes it, and what holds it. Frozen.
   #
   # @example
   #   Memintro.findings.last.sentence
@@ -20,11 +20,11 @@ module Memintro
     ATTRIBUTES = %i[sentence certainty advice what kind bytes_per_minute bytes_per_minute_interval grown_bytes since
                     found_at slows_down look_again_at confirmed_at ended_at objects site called_from site_bytes stack
                     held_by holders verdict also notes tracking pid].freeze
-    # Those that are made of the others.
+    # Figures that are computed from the others.
     MADE = %i[sentence certainty advice].freeze
     # Version of the JSON.
     LAYOUT = 1
-    # Values of {#kind}, and what each is called in sentences. The others are rows of an {Account}.
+    # Values of {#kind}, with the words for each in sentences. The others are rows of an {Account}.
     KINDS = { ruby_objects: "Ruby objects", internal_objects: "internal objects of Ruby's VM",
               iseqs: "compiled Ruby code", malloc_native: "memory of C code",
               malloc_owned: "memory of C code, whose size Ruby does not know",
@@ -59,7 +59,7 @@ module Memintro
                    "it defines, or evaluate it without keywords."
     # For all others.
     OTHER_ADVICE = "%<account>s says what it is made of."
-    # Of {ADVICE}: what each name stands for.
+    # The commands that {ADVICE} names.
     CALLS_FOR = %i[account leaks trim].freeze
     private_constant :MADE, :ADVICE, :OTHER_ADVICE, :CALLS_FOR, :STACKS, :CALLS_ADVICE
 
@@ -69,8 +69,8 @@ module Memintro
     attr_reader :kind
     # @return [Integer] bytes a minute, estimated from the readings before the investigation
     attr_reader :bytes_per_minute
-    # @return [Array(Integer, Integer)] from the least to the most that these are: the interval of 99.9% by Student, of
-    #   the steps from reading to reading. The least is above 0
+    # @return [Array(Integer, Integer)] the 99.9% confidence interval of {#bytes_per_minute}, by Student's t over the
+    #   steps from reading to reading. Its lower end is above 0
     attr_reader :bytes_per_minute_interval
     # @return [Integer] bytes since {#since}
     attr_reader :grown_bytes
@@ -78,34 +78,34 @@ module Memintro
     attr_reader :since
     # @return [Time]
     attr_reader :found_at
-    # @return [Boolean] whether it grew less as less work was done. Then it is logged and given to `on_finding` only
+    # @return [Boolean] whether the growth slowed down with the work. Then it is logged and given to `on_finding` only
     #   when it is confirmed
     attr_reader :slows_down
     # @return [Time] when it is likely to be confirmed, if it is a leak
     attr_reader :look_again_at
-    # @return [Time, nil] when it had grown as much again as before it was found, at half of its pace or more
+    # @return [Time, nil] when it had grown by the same amount again, at half of its pace or more
     attr_reader :confirmed_at
-    # @return [Time, nil] when it was seen that the growth had ended; nil: it goes on, as far as is known
+    # @return [Time, nil] when a look found that the growth had ended; nil: no look has
     attr_reader :ended_at
     # @return [Integer, nil] of stacks: how many fibers or threads there were when it was found
     attr_reader :objects
     # @return [String, nil] the line that made it, `path:line`; nil where none is known
     attr_reader :site
-    # @return [String, nil] if that line is in no file, as those of evaluated text: the line of a file that led there
+    # @return [String, nil] the line of a file that led there, if {#site} is in no file, as in evaluated text
     attr_reader :called_from
-    # @return [Integer, nil] bytes that this line has kept of what it made while it was tracked
+    # @return [Integer, nil] live bytes that this line allocated while it was tracked
     attr_reader :site_bytes
     # @return [Array<String>] the lines that led there, the innermost first
     attr_reader :stack
-    # @return [String, nil] the way by which most of it is held, from the nearest holder to a root
+    # @return [String, nil] the way that holds most of it, from the nearest holder to a root
     attr_reader :held_by
     # @return [Array<String>] up to three such ways, each with how many objects it holds
     attr_reader :holders
     # @return [String, nil] of blocks of C code: `leaked` if nothing points to most of them, else `anchored`
     attr_reader :verdict
-    # @return [Array<String>] what else grew at the same time, and is explained by it
+    # @return [Array<String>] other figures that grew at the same time and that this finding explains
     attr_reader :also
-    # @return [Array<String>] what could not be known, and why
+    # @return [Array<String>] what is unknown, and why
     attr_reader :notes
     # @return [String] what was tracked to find the line
     attr_reader :tracking
@@ -119,13 +119,13 @@ module Memintro
       freeze
     end
 
-    # @return [String] for a tired reader, in one line
+    # @return [String] the finding in one line
     def sentence
       Names.printable("#{what}#{with_text} grows by ~#{Units.bytes(bytes_per_minute)} a minute (#{interval_text}) " \
                       "since #{clock(since)}#{made_text}#{held_text}: #{kind_text}")
     end
 
-    # @return [String] how sure it is that this is no cache that fills up, or when that will be known
+    # @return [String] whether this may still be a cache that fills up, and when that will be known
     def certainty
       text = "It was confirmed at #{clock(confirmed_at)}: it had grown as much again." if confirmed_at
       text ||= "Not confirmed#{so_far}"
@@ -151,7 +151,7 @@ module Memintro
     end
 
     # @api private
-    # @return [Array] what it has in common with the findings that {#with} makes of it, and no other
+    # @return [Array] the key that it shares only with findings that {#with} makes of it
     def identity = [pid, found_at, what]
 
     # @api private
@@ -161,7 +161,7 @@ module Memintro
       self.class.new(**(ATTRIBUTES - MADE).to_h { |name| [name, public_send(name)] }, **changes)
     end
 
-    # @return [String] the sentence, how sure it is, what to do, and what else is known
+    # @return [String] the sentence, the certainty, the advice and the details
     def to_s
       lines = ["#{sentence}.", certainty, advice]
       lines << "stack: #{stack.join(' ← ')}" if stack.size > 1

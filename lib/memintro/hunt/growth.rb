@@ -5,15 +5,15 @@ require_relative "../support/statistics"
 
 module Memintro
   class Hunt
-    # The values of one figure, and whether they rise. They are kept at several scales: as they came, the means of two,
-    # of four and so on. A fast leak shows at the first scale within minutes, a slow one at a later scale.
+    # Decides whether the values of one figure rise. It keeps them at several scales: single values, means of two, of
+    # four and so on. A fast leak shows at the first scale within minutes, a slow one at a later scale.
     #
-    # A rise is a suspicion, not yet a finding: it is tested again with values that come later ({RiseTest}).
+    # A rise is a suspicion, not yet a finding: {RiseTest} tests it again with later values.
     #
     # @api private
     class Growth
-      # A suspicion: from when to when, from which value to which, units a minute with their interval, the scale, how
-      # much work that was, if it is known, and whether it slows down with the work.
+      # A suspicion: its first and last time, its first and last value, units a minute with their interval, the scale,
+      # the work in that time, if it is known, and whether the figure slows down with the work.
       Rise = Struct.new(:since, :till, :from, :to, :slope, :low, :high, :scale, :load, :slows) do
         # @return [Numeric]
         def growth = to - from
@@ -28,19 +28,20 @@ module Memintro
       # Student's quantiles by the number of steps: for 99.9%, of both sides; for 99.998% at all scales but the first.
       STUDENT = { 5 => 8.610, 6 => 6.869, 7 => 5.959, 8 => 5.408, 9 => 5.041, 10 => 4.781, 11 => 4.587 }.freeze
       SLOW_STUDENT = { 9 => 8.907, 10 => 8.102, 11 => 7.527 }.freeze
-      # By how much steps up have to outnumber those down. See {SequentialInterval}. At a later scale than the first one
-      # no values come soon that could refute it.
+      # By how much steps up must outnumber steps down. See {SequentialInterval}. At later scales, no values come soon
+      # that could refute a rise.
       LEAD = 5
       SLOW_LEAD = 9
-      # What slows down more than this from the first half of the steps to the second one fills up, as a cache does.
+      # A figure that slows down more than this from the first half of the steps to the second one fills up, like a
+      # cache.
       LEAST_PACE = 0.6
-      # The same of what slows down for sure, from the first step to the last one.
+      # The same limit for a significant slowdown, from the first step to the last one.
       SLOWER = 0.2
-      # How much more a figure may rise than the work that there is to do, and be explained by it.
+      # Most growth, relative to that of the work, that the work explains.
       LOAD_FACTOR = 1.25
-      # From so many, an error can be computed.
+      # Fewest values for which an error can be computed.
       FEWEST_LOADS = 4
-      # Standard errors by which a slope may be off.
+      # Standard errors that a slope may deviate.
       DOUBT = 2
       private_constant :MOST_FIRST, :MOST, :WINDOWS, :SCALES, :STUDENT, :SLOW_STUDENT, :LEAD, :SLOW_LEAD, :LEAST_PACE,
                        :SLOWER, :LOAD_FACTOR, :DOUBT, :FEWEST_LOADS
@@ -53,7 +54,7 @@ module Memintro
 
       # @param minute [Numeric] later than the one before
       # @param value [Numeric]
-      # @param load [Numeric, nil] how much work the process had to do since the value before; nil: unknown
+      # @param load [Numeric, nil] work of the process since the value before; nil: unknown
       # @return [self]
       def add(minute, value, load)
         @fresh = 0
@@ -63,14 +64,14 @@ module Memintro
       end
 
       # @param least [Numeric] a smaller growth does not matter
-      # @param resident [Numeric] what can be in use at all: of a greater value, the rest is only reserved
+      # @param resident [Numeric] most that can be in use: the rest of a greater value is only reserved
       # @return [Rise, nil] at the finest scale that has a new value and shows one
       def rise(least, resident = Float::INFINITY)
         @scales.first(@fresh).each_with_index do |values, scale|
-          # Most figures have not grown, and are done with here: a hunt asks hundreds of them each time.
+          # Most figures have not grown, and end here: a hunt checks hundreds of them each time.
           next unless grown?(values, least)
 
-          # The first steps may be greater than all others, because something began: a program, the hunt itself.
+          # The first steps may be greater than all others, because the program or the hunt itself has just started.
           (0..MOST_FIRST).each do |first|
             found = rise_of(values.drop(first), values, least, resident, scale)
             return found if found
@@ -90,7 +91,7 @@ module Memintro
       end
 
       # @param scale [Integer]
-      # @return [Float, nil] how much work was done a minute in the time of these values, as far as it is known
+      # @return [Float, nil] work a minute in the time of these values, where it is known
       def load(scale = 0) = load_of(@scales.fetch(scale, []))
 
       private
@@ -112,12 +113,12 @@ module Memintro
         put(scale + 1, [mean(half[0], entry[0]), mean(half[1], entry[1]), mean(half[2], entry[2])]) if half
       end
 
-      # @return [Float, nil] of those of the two that are known
+      # @return [Float, nil] from the known ones of the two
       def mean(one, other)
         one && other ? (one + other).fdiv(2) : one || other
       end
 
-      # Whether any of the windows has grown so much.
+      # Whether any of the windows has grown by this amount.
       def grown?(values, least)
         newest = values.last[1]
         WINDOWS.any? { |size| (oldest = values[-size]) && newest - oldest[1] >= least }
@@ -137,7 +138,7 @@ module Memintro
         nil
       end
 
-      # The ends of the values that have grown so much.
+      # The ends of windows that have grown by this amount.
       def windows(values, least)
         sizes = WINDOWS.select { |size| size <= values.size && values.last[1] - values[-size][1] >= least }
         sizes.map { |size| values.last(size) }
@@ -156,7 +157,7 @@ module Memintro
                  slope + margin, scale, load_of(values.drop(1)), slows?(rates))
       end
 
-      # The work of a start is another one than what comes after it.
+      # The work of a start differs from later work.
       #
       # @return [Array<Array<Float>>] the steps a minute; if all loads are known, also these, and steps for as much work
       def courses(values)
@@ -167,27 +168,27 @@ module Memintro
         [rates, loads, rates.zip(loads).map { |rate, load| rate / load }]
       end
 
-      # Steps differ as the work does, so those for as much work may vary less. Either may tell what is chance.
+      # Steps vary with the work, so steps per unit of work may vary less. Both tests are valid.
       def pace_of((rates, loads, of_work), student)
         paces = [mean_of(rates, student)]
         paces << mean_of(of_work, student).map { |figure| figure * loads.sum / loads.size } if loads
         paces.max_by { |slope, margin| slope - margin }
       end
 
-      # Values that vary around a level have steps that take each other back. So Student's test of the steps takes a
-      # level for a growing one less often than it says, however much each value depends on the one before; it is right
-      # for a level that wanders.
+      # Steps of values around a constant level cancel out. So Student's test of the steps takes such a level for
+      # growth less often than its nominal rate, however strongly successive values correlate; for a random walk the
+      # rate is exact.
       def mean_of(rates, student)
         mean, error = Statistics.mean_and_error(rates)
         [mean, student.fetch(rates.size) * error]
       end
 
-      # What starts or fills up slows down, and not only because less and less work is done.
+      # A program that starts, or a cache that fills up, slows down, and not only because its work decreases.
       def fills_up?((rates, loads, of_work))
         slows?(rates) && !(loads && slows?(loads) && !slows?(of_work))
       end
 
-      # Much, or surely.
+      # By much, or significantly.
       def slows?(rates)
         half = rates.size / 2
         return true if rates.last(half).sum < LEAST_PACE * rates.first(half).sum
@@ -196,8 +197,8 @@ module Memintro
         slope + (DOUBT * error) < 0 && -slope * (rates.size - 1) > SLOWER * rates.sum / rates.size
       end
 
-      # More requests need more memory, in proportion. Allocated objects tell of them at no cost: in the time of the
-      # rise, and in all that is known, where chance matters less.
+      # More requests need proportionally more memory. The number of allocated objects measures them at no cost: in
+      # the time of the rise, and in the whole history, where noise matters less.
       def explained?(values, rise, resident)
         during = values.select { |one| one[0] >= rise.since }
         level = [during.sum { |one| one[1] }.fdiv(during.size), resident].min
@@ -211,7 +212,7 @@ module Memintro
         end
       end
 
-      # How fast these may have risen, at most.
+      # The fastest rise that these values allow.
       def most_pace(minutes, loads)
         slope, error = line(minutes, loads)
         slope + (DOUBT * error)

@@ -7,7 +7,7 @@ require_relative "../support/list"
 require_relative "../support/untracked_text"
 
 module Memintro
-  # Before its parts, which open it and would have Ruby ask for this file again.
+  # Defined before its parts, which reopen it and would otherwise make Ruby load this file again.
   class Hunt; end
 end
 
@@ -22,9 +22,9 @@ require_relative "tracker"
 require_relative "watch"
 
 module Memintro
-  # A hunt for what grows: the result of {Memintro.hunt}. A thread of memintro's own looks at the process every so many
-  # seconds. It takes at most 0.2% of a core: {#cpu_share} says how much it has taken, and {#pause} how long it waits
-  # for the next look. It goes on in each forked child, which has the findings of its parent.
+  # A hunt for growing memory: the result of {Memintro.hunt}. A thread of memintro's own looks at the process at
+  # regular intervals. It uses at most 0.2% of a core: {#cpu_share} is its use so far, and {#pause} the wait before
+  # the next look. It continues in each forked child, which has the findings of its parent.
   #
   # @example
   #   hunt = Memintro.hunt
@@ -38,11 +38,11 @@ module Memintro
     # Seconds between two looks.
     SECONDS = 1..86_400
     THREAD_NAME = "memintro-hunt"
-    # It waits for this part of {#every} at least, however long a look took.
+    # Least wait as a part of {#every}, after a look of any length.
     LEAST_REST = 0.5
     private_constant :SECONDS, :THREAD_NAME, :LEAST_REST
 
-    # @return [Numeric] seconds from one look to the next; more if a look is dear
+    # @return [Numeric] seconds from one look to the next; more if looks are expensive
     attr_reader :every
     # @return [Symbol] `:stopped`, `:watching` or `:investigating`
     attr_reader :state
@@ -52,7 +52,7 @@ module Memintro
     attr_reader :investigations
     # @return [Integer] looks that have failed, in this process
     attr_reader :errors
-    # @return [Exception, nil] how a look failed the last time
+    # @return [Exception, nil] the error of the last failed look
     attr_reader :last_error
 
     @current = nil
@@ -66,7 +66,7 @@ module Memintro
       # @return [Array<Finding>] of all hunts of this process and its parents, oldest first
       attr_accessor :kept
 
-      # Begins to hunt, or gives the hunt that has just this to do.
+      # Begins a hunt, or returns the present one if it has the same settings.
       # @api private
       # @return [Hunt]
       def launch(**settings)
@@ -91,7 +91,7 @@ module Memintro
         return false unless running
 
         was_running = running.running?
-        # Also ends tracking that was busy the last time.
+        # Also ends tracking that was busy at the last attempt.
         running.stop
         was_running
       end
@@ -138,8 +138,8 @@ module Memintro
       @given == [every, logger, on_finding]
     end
 
-    # Ends it at once, and the tracking that it has started. Findings stay readable. Does nothing the second time. May
-    # be called in a signal handler.
+    # Ends it, and the tracking that it has started, immediately. Findings stay readable. A second call does nothing.
+    # Signal handlers may call it.
     # @return [nil]
     def stop
       @background&.stop
@@ -161,11 +161,12 @@ module Memintro
       List.new(Hunt.kept)
     end
 
-    # @return [Float] seconds of processor time that it has taken in this process, with that of copies of the process
+    # @return [Float] seconds of processor time that it has used in this process, including copies of the process
     def cpu_seconds = @budget.spent
 
-    # @return [Float] what it has taken of one core since it began in this process, from 0 to 1. No look begins while it
-    #   is above 0.002, but those at the times that findings name; an investigation may raise it beyond that for a while
+    # @return [Float] the part of one core that it has used since it began in this process, from 0 to 1. No look
+    #   begins while it is above 0.002, except those at the times that findings name; an investigation may raise it
+    #   above that for a while
     def cpu_share = @budget.share
 
     # @return [Float] seconds that it waits before the next look
@@ -177,8 +178,8 @@ module Memintro
       due && [due - @clock.now, 0.0].max if @state == :watching
     end
 
-    # @return [Array<String>] what it investigates now: classes, files of compiled code, or `malloc`, which is all
-    #   memory outside of Ruby's heap
+    # @return [Array<String>] subjects of the present investigation: classes, files of compiled code, or `malloc`,
+    #   which is all memory outside of Ruby's heap
     attr_reader :suspects
 
     # @return [Integer] figures that it watches
@@ -211,7 +212,7 @@ module Memintro
     # @return [nil]
     def look(stop)
       @budget.charge do
-        # If it could not be ended when its investigation was over.
+        # Ends tracking that could not be ended after its investigation.
         @tracker.stop_tracking
         reading = @watch.read(minute)
         @looks += 1
@@ -219,7 +220,7 @@ module Memintro
         close_ended
         confirm(reading)
         suspects = @series.rising(reading)
-        # A look that a finding has named may come before the last investigation is paid back.
+        # A look that a finding has announced may come before the last investigation is paid back.
         investigate(suspects, stop) unless suspects.empty? || @budget.pause(0).positive?
       end
       nil
@@ -227,7 +228,7 @@ module Memintro
 
     private
 
-    # Also in a forked child, where the figures of its parent do not hold.
+    # Also runs in a forked child, where the parent's figures are not valid.
     def begin_process
       @pid = Native.kernel_pid
       @budget = Budget.new(@clock)
@@ -262,18 +263,18 @@ module Memintro
       @state = :stopped if stop.requested?
     end
 
-    # Looks begin at even distances, although in a busy process one may take seconds.
+    # Looks begin at regular intervals, although a look at a busy process may take seconds.
     def rest(begun)
       [@every - (@clock.now - begun), @every * LEAST_REST, repaid].max
     end
 
-    # Until the budget is paid back; but at the time that a finding names, it looks.
+    # Waits until the budget is paid back, but at most until the time that a finding names.
     def repaid
       again = @courses.filter_map { |cause, _| find(cause)&.look_again_at }.min
       [@budget.pause(0), (again - @clock.time if again)].compact.min
     end
 
-    # What failed may work the next time; who would notice that the thread has ended?
+    # The next look may succeed, and the program would not notice that the thread has ended.
     def attempt
       yield
     rescue StandardError, ScriptError, NoMemoryError, SystemStackError => e
@@ -299,7 +300,7 @@ module Memintro
       tell(known?(outcome.finding) || keep(outcome.finding), outcome)
     end
 
-    # The same line makes what was found before, and that goes on.
+    # An earlier finding has the same line, and its growth continues.
     def known?(finding)
       return unless finding.site
 
@@ -327,7 +328,7 @@ module Memintro
 
     def find(cause) = Hunt.kept.find { |one| one.identity == cause }
 
-    # @return [Finding, nil] with the changes; nil: it is kept no more
+    # @return [Finding, nil] with the changes; nil: it is no longer kept
     def change(cause, **changes)
       Hunt.kept = Hunt.kept.map { |one| one.identity == cause ? one.with(**changes) : one }.freeze
       find(cause)
@@ -340,7 +341,7 @@ module Memintro
       end
     end
 
-    # What fills up slows down and ends; what goes on is confirmed.
+    # A cache that fills up slows down and ends; growth that continues is confirmed.
     def confirm(reading)
       confirmed, open = @courses.partition { |_, course| course.confirmed?(reading) }
       @courses = open.to_h
@@ -360,7 +361,7 @@ module Memintro
       change(cause, look_again_at: now + (now - finding.found_at))
     end
 
-    # Nothing that the program's logger does may end the hunt.
+    # An error of the program's logger must not end the hunt.
     def log(text)
       Background.visible { @target.write("memintro: #{text}", LogTarget.seen) }
     rescue Exception => e # rubocop:disable Lint/RescueException

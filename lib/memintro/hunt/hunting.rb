@@ -5,13 +5,14 @@ require_relative "../runtime/main_ractor"
 require_relative "../support/brake"
 
 module Memintro
-  # Methods of {Memintro} that let it find by itself what grows. {Memintro} is extended with them when one of them is
-  # called first. docs/hunt.md has the whole story. The hunt itself is loaded when one begins.
+  # Methods of {Memintro} that find growing memory automatically. {Memintro} is extended with them when one of them is
+  # called first. See docs/hunt.md. The hunt itself is loaded when one begins.
   module Hunting
-    # Watches this process, and finds out about what grows: a class, instruction sequences, memory of C code, free
-    # memory that malloc keeps. A thread of memintro's own looks every so many seconds, for at most 0.2% of a core. When
-    # a figure rises for sure, it collects garbage, tracks for some minutes what tells the line, asks who holds it,
-    # writes one {Finding}, and goes on watching. It also runs in each forked child, and after Process.daemon.
+    # Watches this process and investigates growth: of a class, instruction sequences, memory of C code, free memory
+    # that malloc keeps. A thread of memintro's own looks at regular intervals, for at most 0.2% of a core. When a
+    # figure rises significantly, it collects garbage, tracks allocations for some minutes to find the line, searches
+    # for the holders, writes one {Finding}, and continues to watch. It also runs in each forked child, and after
+    # Process.daemon.
     #
     # A process has one hunt. Called again with the same arguments, this returns it; with others, it replaces it.
     #
@@ -72,9 +73,9 @@ module Memintro
 
     private
 
-    # @return [Boolean] whether a hunt was ever begun
+    # @return [Boolean] whether a hunt has ever begun
     def hunted?
-      # A thread may have been killed while it loaded the class, which is there then, by half.
+      # A thread may have been killed while it loaded the class, which is then incomplete.
       Memintro.autoload?(:Hunt).nil? && Lazy.loaded?(Hunt)
     end
   end

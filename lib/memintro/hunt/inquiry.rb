@@ -8,18 +8,18 @@ require_relative "../process/account"
 
 module Memintro
   class Hunt
-    # Asks frozen copies of the process what grows: what kind of memory it is, and who holds it. What cannot be had is
-    # told in a note; a finding is worth more than none.
+    # Asks frozen copies of the process about growing memory: its kind and its holders. A note says which question has
+    # no answer; the finding is written anyway.
     #
     # @api private
     class Inquiry
       # Seconds that a copy may take, and ways of holding that are listed.
       SECONDS = 60
       MOST_WAYS = 3
-      # Rows of an account that can be a cause; the others move with them, or are memintro's.
+      # Rows of an account that can be a cause; the others follow from them, or are memintro's.
       CAUSES = %i[malloc_ruby_objects malloc_iseqs malloc_internal malloc_native malloc_free thread_stacks
                   anonymous].freeze
-      # Those that have a kind of another name.
+      # Rows whose kind has another name.
       KINDS = { malloc_ruby_objects: :ruby_objects, malloc_iseqs: :iseqs }.freeze
       # What grows, in words.
       WORDS = { malloc_ruby_objects: "memory that Ruby objects own", malloc_iseqs: "compiled Ruby code",
@@ -27,13 +27,13 @@ module Memintro
                 malloc_free: "free memory in malloc's heap", anonymous: "memory mapped past malloc" }.freeze
       # A kind that no line makes.
       WITHOUT_LINE = :malloc_free
-      # For an account's row of stacks: whose they are, by its details.
+      # For an account's row of stacks: their owners, by its details.
       STACKS = { fibers: "Fiber", threads: "Thread" }.freeze
       # Kinds of findings whose cause is a class.
       OF_CLASSES = %i[ruby_objects internal_objects].freeze
-      # How the note of a question without an answer begins.
+      # Beginning of the note for a question without an answer.
       NO_HOLDER = "who holds it could not be asked"
-      # How names of objects of the VM begin.
+      # Beginning of the names of objects of the VM.
       INTERNAL = "imemo_"
       private_constant :SECONDS, :MOST_WAYS, :CAUSES, :KINDS, :WORDS, :WITHOUT_LINE, :OF_CLASSES, :NO_HOLDER
 
@@ -72,11 +72,10 @@ module Memintro
         end.merge(notes: @notes)
       end
 
-      # Asks once more who holds what a finding tells of, if there was no answer: on a busy machine a copy may take too
-      # long.
+      # Asks again for the holders of a finding without any: on a busy machine a copy may take too long.
       # @param finding [Finding]
       # @param tracker [Tracker]
-      # @return [Hash{Symbol => Object}] what is new of the finding
+      # @return [Hash{Symbol => Object}] changed attributes of the finding
       def again(finding, tracker)
         return {} if finding.held_by || !OF_CLASSES.include?(finding.kind)
 
@@ -93,7 +92,7 @@ module Memintro
         @budget.charge_copy { Memintro.account(seconds: SECONDS) }
       end
 
-      # Which row of an account has grown most since {#begin}.
+      # The row of an account that has grown most since {#begin}.
       def outside(site, tracker, &line)
         row = grown_row
         return { what: "memory outside of Ruby's heap", kind: :outside } unless row
@@ -116,7 +115,7 @@ module Memintro
         nil
       end
 
-      # Those of fibers or of threads, whichever have grown more; and who holds these.
+      # The stacks of fibers or of threads, whichever have grown more, with the holders of these.
       def stacks(tracker)
         before, after = [@before, @after].map { |one| one[:thread_stacks].details }
         grown = ->(of) { after.dig(of, :bytes).to_i - before.dig(of, :bytes).to_i }
@@ -146,7 +145,7 @@ module Memintro
         by_line = tracker.objects? ? site&.name : nil
         return {} unless name || by_line
 
-        # Only objects of suspected classes are followed, and those of the VM have no class to ask for.
+        # Only objects of suspected classes are followed, and objects of the VM have no class that can be selected.
         found = (by_line && held(internal?(name) ? nil : name, by_line, quietly: name)) || (name && held(name, nil))
         return {} unless found
 
@@ -174,7 +173,7 @@ module Memintro
         {}
       end
 
-      # Ruby objects have it, and something holds these.
+      # Ruby objects own the memory, and they have holders.
       def owned(group)
         ways = held(group.owner, nil, quietly: true)&.groups.to_a.first(MOST_WAYS)
         { what: "memory of C code that #{group.owner} objects own", kind: :malloc_owned, verdict: group.verdict.to_s,

@@ -5,38 +5,40 @@ require_relative "rise_test"
 
 module Memintro
   class Hunt
-    # Finds out about figures that rise: collects garbage, tracks for a bounded time what tells the line, tests whether
-    # they go on rising, and asks who holds them.
+    # Investigates rising figures: collects garbage, tracks allocations for a bounded time to find the line, tests
+    # whether the figures still rise, and asks for the holders.
     #
     # @api private
     class Investigation
       # Readings while it tracks; after so many there is no verdict.
       MOST_READINGS = 18
-      # Collections of young garbage from one to the next at least: after so many of them an object is old.
+      # Fewest collections of young garbage between two readings: after these an object is old.
       AGES = 3
-      # After how many there is a collection, so that the second part shows what keeps on growing.
+      # The reading after which there is a collection, so that the second part shows continued growth.
       FIRST_PART = 2
-      # Seconds between two of them, as a part of those between looks, and at most.
+      # Seconds between two readings, as a part of those between looks, and at most.
       PART = 1.0 / 3
       LONGEST = 300
-      # And the part of these that it waits at least, however long a reading took.
+      # Least wait as a part of these seconds, after a reading of any length.
       LEAST_REST = 0.5
-      # Memory outside of Ruby's heap is a cause of its own if it grows so many times as fast as what Ruby knows.
+      # Memory outside of Ruby's heap is a separate cause if it grows this many times as fast as the figures that Ruby
+      # knows.
       BEYOND_RUBY = 2
-      # Part of the growth: a line that has less is not its line.
+      # Least part of the growth that its line must have.
       LEAST_SHARE = 0.25
-      # What takes so many times as long as it would at the pace of the investigation is not expected any more.
+      # An end of the test is no longer expected after this multiple of the time that it would take at the
+      # investigation's pace.
       PATIENCE = 1.5
       private_constant :MOST_READINGS, :FIRST_PART, :AGES, :PART, :LONGEST, :LEAST_REST, :BEYOND_RUBY, :LEAST_SHARE,
                        :PATIENCE
 
-      # What came of it: a finding or none, its course, the figures that it explains with their rises, and those that
-      # do not rise.
+      # The outcome: a finding or none, its course, the figures that it explains with their rises, and the figures
+      # that do not rise.
       Outcome = Struct.new(:finding, :course, :explained, :refuted)
 
       # @param watch [Watch]
       # @param tracker [Tracker]
-      # @param inquiry [Inquiry] who holds it, and what kind of memory it is
+      # @param inquiry [Inquiry] answers for holders and kinds of memory
       # @param clock [Clock]
       # @param every [Numeric] seconds between looks
       def initialize(watch, tracker, inquiry, clock, every)
@@ -60,7 +62,7 @@ module Memintro
         is_outside = held.keys.any? { |kind, _| kind == :outside }
         @inquiry.note_stacks if is_outside
         @watch.own { @tracker.start_tracking(followed(held)) }
-        # What beginning takes and gives back there is no growth.
+        # The memory of the start itself is no growth.
         @verdict.begin_at(begun = @watch.read(minute)) if is_outside
         outcome = test(held, begun, &wait)
         outcome&.refuted&.concat(suspects.keys - held.keys)
@@ -71,7 +73,7 @@ module Memintro
 
       private
 
-      # Classes whose objects tell the line. Of memory outside of Ruby's heap, some may be stacks.
+      # Classes whose objects lead to the line. Memory outside of Ruby's heap may be stacks.
       def followed(held)
         classes = held.keys.filter_map { |kind, name| name if kind == :class }
         held.keys.any? { |kind, _| kind == :outside } ? classes | Inquiry::STACKS.values : classes
@@ -91,7 +93,7 @@ module Memintro
         given_up = (1..MOST_READINGS).find do |number|
           break if @verdict.decided?
 
-          # Even distances: in a busy process a reading may take seconds.
+          # Regular intervals: in a busy process a reading may take seconds.
           due = [due + seconds, @clock.now + (seconds * LEAST_REST)].max
           next true if pass(due, &wait)
 
@@ -115,7 +117,7 @@ module Memintro
         false
       end
 
-      # A slow rise is tracked for longer: in a few minutes its line would make too little.
+      # A slow rise is tracked for longer, because its line makes too little in a few minutes.
       def seconds(held)
         [@every * PART * (2**held.values.first.scale), LONGEST].min
       end
@@ -146,8 +148,8 @@ module Memintro
                     held.keys - rising.keys)
       end
 
-      # What objects have from malloc grows outside of Ruby's heap as well: that is the cause only if it grows much
-      # faster than what Ruby knows.
+      # Memory that objects have from malloc also grows outside of Ruby's heap. That row is the cause only if it grows
+      # much faster than the figures that Ruby knows.
       def own_of(rising)
         outside, known = rising.partition { |(kind, _), _| kind == :outside }
         ruby = known.sum { |_, rise| rise.slope }
@@ -178,7 +180,7 @@ module Memintro
         other == :class ? kind == :class && classes.include?(name) : other == :site && name == site.name
       end
 
-      # Ruby makes some of its internal objects for a call at the line that is called, and others at the one that calls.
+      # For a call, Ruby makes some internal objects at the line of the callee, and others at the line of the caller.
       def one_call?((_, name), (_, other), made)
         return false unless made && [name, other].all? { |one| one.start_with?(Inquiry::INTERNAL) }
 

@@ -5,36 +5,36 @@ require_relative "../support/statistics"
 
 module Memintro
   class Hunt
-    # Tests suspicions with readings that come after them.
+    # Tests suspicions with later readings.
     #
-    # A fast one must go on at half of its former pace at least. Each reading gives one rate; {SequentialInterval}
-    # decides. Where a figure does not rise, a rate is above that limit by chance alone: in at most one of four, because
-    # a rise whose steps vary more than that is no suspicion. So a figure that does not rise is taken for one that does
-    # with a probability of at most 1 / (1 + 3 ** 5), below 1 in 240, for each test of independent rates.
+    # A fast rise must continue at half of its former pace or more. Each reading gives one rate; {SequentialInterval}
+    # decides. If a figure does not rise, its rate exceeds that limit only by chance: in at most one of four readings,
+    # because steps that vary more make no suspicion. So the probability of a false rise is at most 1 / (1 + 3 ** 5),
+    # below 1 in 240, for each test of independent rates.
     #
-    # Readings follow each other sooner than looks, so what varies about a level hides more of what rises: many rates
-    # are below the limit though the figure rises. The same test is made of rates from each second reading to the next.
-    # These vary half as much about a level. In a simulation of figures that vary as much as a suspicion may, both tests
-    # together took 1 in 107 that did not rise for one that does; of less noise, 1 in 1,000.
+    # Readings come at shorter intervals than looks, so noise hides more of a rise: many rates are below the limit
+    # although the figure rises. So a second test takes the rates over two intervals, which have half as much noise.
+    # In a simulation with as much noise as a suspicion may have, both tests together found a false rise in 1 of 107
+    # figures; with less noise, in 1 of 1,000.
     #
-    # A slow one, of means over minutes or hours, shows in few readings no more than their noise. Its own steps decide,
-    # which are more and must be surer ({Growth}); when it has been tracked, it must have gone on at half of its pace.
+    # A slow rise, of means over minutes or hours, is smaller than the noise of a few readings. Its own steps decide,
+    # with a stricter limit ({Growth}); while it was tracked, it must have continued at half of its pace.
     #
     # @api private
     class RiseTest
       # See {SequentialInterval}.
       LEAD = 5
-      # Parts of the former pace, and of the growth, that must be left.
+      # Least part of the former pace, and of the growth, that must remain.
       PART = 0.5
-      # With less work, less growth is enough, down to this part.
+      # Less work needs less growth, down to this part.
       LEAST_WORK = 0.25
-      # With so much of the former work, it has not become less.
+      # From this part of the former work on, the work counts as unchanged.
       SAME_WORK = 0.8
-      # Standard errors by which a mean of work may be off.
+      # Standard errors that a mean of work may deviate.
       DOUBT = 2
       private_constant :LEAD, :PART, :LEAST_WORK, :SAME_WORK, :DOUBT
 
-      # The readings of one figure: its rates from one to the next, and, with less noise, from one to the next but one.
+      # The readings of one figure: its rates over one interval and, with less noise, over two.
       class Test
         # @param limit [Numeric] units a minute
         # @param reading [Array(Numeric, Numeric)] minute and value
@@ -83,8 +83,9 @@ module Memintro
         end
       end
 
-      # How a figure went on. It is confirmed when it has grown as much again, at a part of its pace: what fills up with
-      # a time constant of less than a quarter of an hour is full before. `from` and `pace` are of the investigation.
+      # The course of a figure after the investigation, which gives `from` and `pace`. It is confirmed when it has
+      # grown by the same amount again, at a part of its pace. A cache that fills up with a time constant of less than
+      # a quarter of an hour is full before that.
       Course = Struct.new(:key, :minute, :from, :grown, :pace) do
         # @return [Float] minutes to that at this pace
         def minutes = grown / pace
@@ -106,7 +107,7 @@ module Memintro
         @works = @suspects.transform_values { [] }
         @loads = @suspects.transform_values { [] }
         @tests = @suspects.to_h do |key, rise|
-          [key, rise.scale.zero? ? Test.new(rise.slope * PART, of(key, reading)) : nil]
+          [key, rise.scale.zero? ? Test.new(rise.slope * PART, point(key, reading)) : nil]
         end
       end
 
@@ -120,7 +121,7 @@ module Memintro
           load = load(key, reading)
           @loads[key] << load
           @works[key] << (work = load.clamp(LEAST_WORK, 1.0))
-          test&.add(of(key, reading), work)
+          test&.add(point(key, reading), work)
         end
         @count += 1
         nil
@@ -131,19 +132,19 @@ module Memintro
       # @return [nil]
       def begin_at(reading)
         @first = reading
-        @tests.each { |key, test| test&.begin_at(of(key, reading)) }
+        @tests.each { |key, test| test&.begin_at(point(key, reading)) }
         nil
       end
 
-      # Goes on from a reading after a collection, which is no rate.
+      # Continues from a reading after a collection, which gives no rate.
       # @param reading [Hunt::Watch::Reading]
       # @return [nil]
       def restart_at(reading)
-        @tests.each { |key, test| test&.restart_at(of(key, reading)) }
+        @tests.each { |key, test| test&.restart_at(point(key, reading)) }
         nil
       end
 
-      # @return [Boolean] whether the fastest that may rise is decided, or none is left
+      # @return [Boolean] whether the fastest open figure is decided, or none is left
       def decided?
         open = @tests.values.reject { |test| test && test.verdict == :below }
         return true if open.empty?
@@ -152,7 +153,7 @@ module Memintro
       end
 
       # @param reading [Hunt::Watch::Reading] after a collection, as the first one
-      # @return [Hash{Array => Growth::Rise}] what rises, the fastest first
+      # @return [Hash{Array => Growth::Rise}] rising figures, the fastest first
       def rising(reading)
         @suspects.select do |key, rise|
           test = @tests[key]
@@ -162,7 +163,7 @@ module Memintro
       end
 
       # @param key [Array] of a figure that rises
-      # @return [Boolean] whether less work was done than in the time of the rise, and not by chance
+      # @return [Boolean] whether the work is significantly less than in the time of the rise
       def slows?(key)
         loads = @loads[key]
         mean, error = loads.size > 1 ? Statistics.mean_and_error(loads) : [mean(loads), 0]
@@ -182,7 +183,7 @@ module Memintro
 
       def mean(parts) = parts.empty? ? 1.0 : parts.sum / parts.size
 
-      # @return [Float] as a part of the load in the time of the rise; 1 if it is unknown
+      # @return [Float] the load relative to the time of the rise; 1 if it is unknown
       def load(key, reading)
         rise = @suspects[key]
         rise.load && reading.load ? reading.load / rise.load : 1.0
@@ -192,12 +193,12 @@ module Memintro
         reading.figures.fetch(key, 0) - rise.from >= rise.growth * PART
       end
 
-      def of(key, reading)
+      def point(key, reading)
         [reading.minute, reading.figures.fetch(key, 0)]
       end
 
       def rate(key, before, after)
-        Test.rate(of(key, before), of(key, after))
+        Test.rate(point(key, before), point(key, after))
       end
     end
   end

@@ -4,20 +4,20 @@ require_relative "growth"
 
 module Memintro
   class Hunt
-    # All figures that a hunt watches, and which of them rise. A figure that belongs to a finding is left out while it
-    # goes on rising; one whose rise was refuted is left out for a while, longer each time.
+    # All figures that a hunt watches. It finds the rising ones, and leaves out a figure that belongs to a finding
+    # while it still rises. After a refuted rise it leaves the figure out for a while, longer each time.
     #
     # @api private
     class Series
-      # Part of RSS: a rise by less does not matter. And in bytes.
+      # Least rise that matters, as a part of RSS and in bytes.
       LEAST_SHARE = 0.01
       LEAST_BYTES = 1 << 20
       # Minutes for which a figure is left out after its rise was refuted: at first, and at most.
       REST = 10
       LONGEST_REST = 240
-      # A rise that is slower than this part of what was found has ended; of a smaller part, if less work is done.
+      # A rise slower than this part of the found pace has ended; with less work, a smaller part applies.
       ENDED = 0.1
-      # Part of memory outside of Ruby's heap: if known figures seem to rise by so much, they are waited for.
+      # Part of memory outside of Ruby's heap: if known figures seem to rise by this much, the hunt waits for them.
       EARLY = 0.5
       private_constant :EARLY, :LEAST_SHARE, :LEAST_BYTES, :REST, :LONGEST_REST, :ENDED
 
@@ -33,7 +33,7 @@ module Memintro
       # @param reading [Reading]
       # @return [nil]
       def add(reading)
-        # What is not in the reading has become small. Its values would not be one course.
+        # A figure that is not in the reading has become small. Its values would not be one course.
         @growths.select! { |key, _| reading.figures.key?(key) } unless reading.partial
         reading.figures.each do |key, value|
           (@growths[key] ||= Growth.new).add(reading.minute, value, reading.load)
@@ -42,7 +42,7 @@ module Memintro
       end
 
       # @param reading [Reading] the newest
-      # @return [Hash{Array => Growth::Rise}] what rises and has no finding, the fastest first
+      # @return [Hash{Array => Growth::Rise}] rising figures without a finding, the fastest first
       def rising(reading)
         least = [LEAST_BYTES, (reading.rss * LEAST_SHARE).ceil].max
         found = @growths.filter_map do |key, growth|
@@ -62,7 +62,7 @@ module Memintro
           rest = [(@rests[key]&.last || (REST / 2)) * 2, LONGEST_REST].min
           @rests[key] = [minute + rest, rest]
         end
-        # Values before a collection and after it are not one course.
+        # Values before and after a collection are not one course.
         forget(keys)
       end
 
@@ -83,11 +83,11 @@ module Memintro
 
       private
 
-      # Whether only memory outside of Ruby's heap seems to rise, and figures that would say more are about to show it.
+      # Whether only memory outside of Ruby's heap seems to rise, and more specific figures are about to show a rise.
       def early?(rises)
         return false if rises.empty? || rises.keys.any? { |kind, _| kind != :outside }
 
-        # Some have come after the first look, and have fewer values.
+        # Some figures came after the first look and have fewer values.
         known = @growths.sum { |(kind, _), growth| kind == :outside ? 0 : [growth.pace(fewest: 3).to_f, 0].max }
         known > EARLY * rises.values.first.slope
       end

@@ -7,8 +7,9 @@ require_relative "../malloc/site_figures"
 
 module Memintro
   class Hunt
-    # The tracking that an investigation needs, for its time only. If the program tracks already, its tracking is used,
-    # and stays on. If the program starts or stops tracking meanwhile, the tracking is the program's from then on.
+    # Tracking for the time of an investigation. If the program already tracks, the investigation uses that tracking,
+    # which stays on. If the program starts or stops tracking meanwhile, the tracking belongs to the program from then
+    # on.
     #
     # @api private
     class Tracker
@@ -21,7 +22,7 @@ module Memintro
       MOST_LINES = 200
       # Classes that can be followed at a time.
       MOST_CLASSES = 20
-      # Lines whose classes are asked for.
+      # Lines whose classes are read.
       CANDIDATES = 10
       private_constant :SAMPLE_BYTES, :DEPTH, :MOST_BYTES, :MOST_LINES, :MOST_CLASSES, :CANDIDATES
 
@@ -33,12 +34,12 @@ module Memintro
       # @raise [Error]
       def start_tracking(classes)
         classes = classes.select { |name| TrackedClasses.name?(name) }.first(MOST_CLASSES)
-        # Where Ruby crashes when a Ractor begins while objects are followed, they are not.
+        # Does not follow objects on Rubies that crash if a Ractor starts meanwhile.
         classes = [] if RactorGuard.needed? && Ractor.count > 1
         @words = "the program's own tracking"
         return if Memintro.tracking?
 
-        # Loaded before, because what is loaded later would be tracked.
+        # Loaded before the start, because code that is loaded later would be tracked.
         Loader.need(:TrackedClasses)
         @begun = true
         Memintro.lend_tracking(self) do
@@ -55,7 +56,7 @@ module Memintro
       # @return [Boolean] whether objects are followed, so that they have lines
       def objects? = on? && Native.tracks_objects ? true : false
 
-      # Does nothing if it is not this one's, or no more. If figures are busy, the next call ends it.
+      # Does nothing if the tracking is not, or is no longer, this one's. If figures are busy, the next call ends it.
       # @return [nil]
       def stop_tracking
         Memintro.take_back_tracking(self) if @begun
@@ -72,7 +73,7 @@ module Memintro
         Memintro.top(MOST_LINES).to_h { |site| [site.name, site] }
       end
 
-      # What a line holds, without the garbage of malloc as far as that is known.
+      # The bytes that a line holds, without malloc's known garbage.
       # @param site [CallSite]
       # @return [Integer]
       def self.held(site)

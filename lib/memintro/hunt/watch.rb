@@ -6,20 +6,20 @@ require_relative "tracker"
 
 module Memintro
   class Hunt
-    # Reads what a hunt watches: memory outside of Ruby's heap, old objects by class, instruction sequences by file,
-    # and, where the program tracks by itself, call sites.
+    # Reads the figures of a hunt: memory outside of Ruby's heap, old objects by class, instruction sequences by file,
+    # and, if the program itself tracks, call sites.
     #
-    # Objects count when they have outlived some collections. Garbage that waits for a collection is mostly younger, so
-    # that figures do not rise and fall with each of them. If no garbage was collected since the last reading, young
-    # objects are collected: otherwise none would get old.
+    # Objects count after they have outlived some collections. Garbage that waits for a collection is usually younger,
+    # so figures do not rise and fall with each collection. If there was no collection since the last reading, this
+    # collects young objects: otherwise none would get old.
     #
     # @api private
     class Watch
-      # One reading: when, how many objects were allocated a minute since the one before, the RSS, the figures by key,
-      # and whether some could not be read.
+      # One reading: its time, objects allocated a minute since the one before, the RSS, the figures by key, and
+      # whether some could not be read.
       Reading = Struct.new(:minute, :load, :rss, :figures, :partial, keyword_init: true)
 
-      # Rows of each list. What grows comes among them.
+      # Rows of each list. A growing figure gets into the list.
       MOST_CLASSES = 300
       MOST_ISEQS = 100
       MOST_SITES = 100
@@ -48,8 +48,9 @@ module Memintro
         Reading.new(minute: minute, load: load(minute), rss: Native.rss, figures: figures, partial: partial)
       end
 
-      # Lets objects grow older, if they have not since the last call or reading. Objects are old when they have
-      # outlived three collections: with three from one reading to the next, each counts soon, and not many at once.
+      # Lets objects grow older, unless they have since the last call or reading. Objects are old after three
+      # collections: with three of them between two readings, each object counts soon, and few start to count
+      # together.
       # @return [nil]
       def age
         collect_young if @collections == GC.count
@@ -57,15 +58,15 @@ module Memintro
         nil
       end
 
-      # Frees all garbage: what rises none the less is held.
+      # Frees all garbage, so that later growth is held.
       # @return [nil]
       def collect
         GC.start
         @collections = nil
       end
 
-      # Leaves out what memintro takes for itself in the block, such as its code, and gives back. What its tables are
-      # said to take may be more than what is resident of them, so the difference may be negative.
+      # Leaves out memory that memintro itself takes in the block, such as its code, or gives back. The stated size of
+      # its tables may exceed their resident part, so the difference may be negative.
       # @return [Object] the block's value
       def own
         before = own_memory
@@ -76,10 +77,10 @@ module Memintro
 
       private
 
-      # Address space that nothing has touched is no memory: the stack of a fiber has hundreds of KiB, and needs a few.
+      # Untouched address space is no memory: the stack of a fiber has hundreds of KiB, and uses a few.
       #
-      # @return [Integer, nil] memory of its own that the process has, resident or swapped out, without the tables of
-      #   tracking; nil without /proc, or without a descriptor to read it by
+      # @return [Integer, nil] private memory of the process, resident or swapped out, without the tables of tracking;
+      #   nil without /proc, or without a free descriptor
       def own_memory
         found = File.binread(STATUS).scan(/^(?:RssAnon|VmSwap):\s*(\d+) kB/)
         found.sum { |kib,| kib.to_i * 1024 } - tables unless found.empty?
@@ -101,7 +102,7 @@ module Memintro
         before && minute > before[0] ? (made - before[1]) / (minute - before[0]) : nil
       end
 
-      # Other Ractors may change the heap while it is read. Without it, the rest is watched.
+      # Other Ractors may change the heap while it is read. Then only the other figures are watched.
       def add_heap(figures)
         GC.stat(@stat)
         survey = HeapSurvey.take(PARTS, @stat)
@@ -130,7 +131,7 @@ module Memintro
         end
       end
 
-      # Memory outside of the pages of Ruby's heap: of malloc, of stacks, and what was mapped otherwise.
+      # Memory outside of the pages of Ruby's heap: of malloc, of stacks, and of other mappings.
       def add_outside(figures)
         bytes = own_memory or return
         figures[[:outside, "malloc"]] = bytes - @own_bytes - (@stat[:heap_allocated_pages] * PAGE)
