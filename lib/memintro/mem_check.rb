@@ -16,13 +16,13 @@ module Memintro
   module MemCheck
     autoload :TestTask, File.expand_path("mem_check/test_task.rb", __dir__)
 
-    # The task for RSpec. It is loaded only where RSpec is.
+    # The task for RSpec. It is loaded only with RSpec.
     module RSpec
       autoload :RakeTask, File.expand_path("mem_check/rspec_task.rb", __dir__)
     end
 
     class << self
-      # Sets what all tasks have that are defined later.
+      # Sets the defaults of all tasks that are defined later.
       #
       # @yieldparam config [Configuration]
       # @return [Configuration]
@@ -37,7 +37,7 @@ module Memintro
         @configuration
       end
 
-      # @return [Configuration] what is set so far
+      # @return [Configuration] the present defaults
       def configuration
         configure
       end
@@ -46,7 +46,7 @@ module Memintro
       #
       # @param options [Hash{Symbol => Object}] settings of {Configuration}
       # @return [Configuration]
-      # @raise [ArgumentError] if there is no such setting, or a value is none of its
+      # @raise [ArgumentError] on an unknown setting or a wrong value
       # @example
       #   Memintro::MemCheck.config(binary_name: "mygem", junit: "tmp/mem_check.xml")
       def config(**options)

@@ -38,7 +38,7 @@ RSpec.describe "Memintro::MemCheck, part by part" do
       Dir.mktmpdir do |folder|
         file = File.join(folder, "a.supp")
         File.write(file, "{\n a\n Memcheck:Leak\n #{text.join("\n ")}\n}\n")
-        !Memintro::MemCheck::Suppressions.read([file]).of(one).nil?
+        !Memintro::MemCheck::Suppressions.read([file]).matching(one).nil?
       end
     end
 

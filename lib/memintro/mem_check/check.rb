@@ -13,7 +13,7 @@ require_relative "check_result"
 
 module Memintro
   module MemCheck
-    # Runs a command with the tests, and reports what was found.
+    # Runs the command of the tests, and reports the findings.
     # @api private
     class Check
       # The exit status if there is no verdict, and the tests passed.
@@ -25,7 +25,7 @@ module Memintro
       end
 
       # @yieldparam environment [Hash{String => String, nil}] for the command
-      # @yieldparam prefix [String] what the command's line begins with
+      # @yieldparam prefix [String] beginning of the command line
       # @yieldreturn [Process::Status]
       # @return [Integer] the exit status: that of the tests if they failed
       def run(&command)
@@ -58,7 +58,7 @@ module Memintro
       end
 
       def judge(status, found, trouble, suppressions, accepted)
-        suppressed, left = found.findings.partition { |one| suppressions.of(one) }
+        suppressed, left = found.findings.partition { |one| suppressions.matching(one) }
         known, fresh = left.partition { |one| accepted.key?(one.fingerprint) }
         if @config.update_baseline && @config.baseline && trouble.nil?
           Baseline.new(@config.baseline).write(left)
@@ -76,7 +76,7 @@ module Memintro
         trouble ? NO_VERDICT : 0
       end
 
-      # As a shell has it.
+      # The status in the form of a shell.
       def exit_status(status)
         return 127 if status.nil?
 

@@ -5,12 +5,12 @@ require_relative "../support/units"
 
 module Memintro
   module MemCheck
-    # What a check has found, in words: the verdict first, then each finding, then what to do next.
+    # The text of a check's result: the verdict first, then each finding, then the next step.
     # @api private
     class CheckResult
       # Findings that are shown.
       MOST = 50
-      # Kinds whose blocks are lost, or will be with their object.
+      # Kinds whose blocks are lost, or will be lost with their object.
       LOST = %w[leak indirect no_free].freeze
       private_constant :MOST, :LOST
 

@@ -10,8 +10,8 @@ require_relative "rules"
 
 module Memintro
   module MemCheck
-    # The part of a check that is in the process of the tests: follows native stacks, and writes what it has found when
-    # the process ends.
+    # The part of a check in the process of the tests: follows native stacks, and writes its findings when the process
+    # ends.
     # @api private
     class Child
       # Variables with its instructions.
@@ -24,8 +24,8 @@ module Memintro
       REGISTER = /\A(?:rb_gc_register_address|rb_global_variable)\z/.freeze
       # `libfoo.so(symbol+0x1c)`
       NAME = /\A(?<file>.*?)\((?<function>.*)\+0x\h+\)\z/m.freeze
-      # Seconds for a thread that runs at the end of the tests to come to its end: on a busy machine, more than a live
-      # process may be looked at again and again.
+      # Seconds in which a thread that runs at the end of the tests may end: longer than retries on a live process
+      # take on a busy machine.
       PATIENCE = 5
       # A stack: its frames, and the line of Ruby.
       Stack = Struct.new(:frames, :line)
@@ -73,7 +73,7 @@ module Memintro
         "#{unknown.first} was loaded, and the loader's list did not tell of it" if unknown.any?
       end
 
-      # Those that the tests will load: so they are known before their Init_ function runs.
+      # Loads the libraries that the tests will load, so that they are known before their Init_ functions run.
       def libraries
         folders = [*$LOAD_PATH.map(&:to_s), File.join(@root, "lib")].select { |folder| folder.start_with?("#{@root}/") }
         found = folders.uniq.flat_map { |folder| Dir.glob("**/*.so", base: folder).map { |file| "#{folder}/#{file}" } }
@@ -119,9 +119,9 @@ module Memintro
           "error" => trouble || unsearched }
       end
 
-      # Where nothing could be seen, nothing is found: that must not read as if nothing were there.
+      # A check that could not see anything finds nothing. The report must not read as if there were no leak.
       # @param libraries [Array<Array(String, Boolean)>]
-      # @return [String, nil] why some of what the libraries allocated was not followed
+      # @return [String, nil] why some allocations of the libraries were not followed
       def blindness(libraries)
         late = libraries.select(&:last).map { |file,| File.basename(file) }
         return "what #{late.join(', ')} has allocated could not be followed: it became known too late" if late.any?
@@ -132,7 +132,7 @@ module Memintro
         Native.probe_native_stacks
       end
 
-      # What has been lost.
+      # Lost blocks.
       # @return [Array(Array, String)] leaked rows of {LeakReading#lost_sites}, and why there may be more
       def search
         followed = Native.native_stack_sites
@@ -169,7 +169,7 @@ module Memintro
          *growing(left.map { |row| row[1] } + unfreed.map { |row| row[1] })]
       end
 
-      # What an object without a free function has left behind is not lost for another reason as well.
+      # A block that an object without a free function has left is not reported as lost again.
       def without_free(unfreed, left)
         unfreed.group_by { |name, site,| [name, site] }.map do |(name, site), rows|
           gone = rows.select { |row| row[2] }
@@ -191,7 +191,7 @@ module Memintro
         finding(verdict == :leaked ? "leak" : "indirect", site, blocks, bytes, "live" => @live.fetch(site, blocks))
       end
 
-      # What is lost, or of an object without a free function, is known already.
+      # Lost blocks, and those of objects without a free function, are already known.
       def growing(known)
         rows = @repetitions ? @repetitions.growing.reject { |site,| known.include?(site) || !@stacks.key?(site) } : []
         rows.map do |site, (test, blocks, bytes)|
@@ -211,7 +211,7 @@ module Memintro
          *once.group_by(&:first).map { |site, all| finding("registered", site, all.size, 0) }]
       end
 
-      # Shown where it was not the library's beginning, if it was elsewhere.
+      # Shows a line outside of the library's Init_ function, if there is one.
       def twice(name, rows)
         site = rows.map(&:first).min_by { |one| @rules.init?(@stacks[one].frames) ? 1 : 0 }
         finding("registered_twice", site, rows.sum(&:last), 0, "subject" => name)

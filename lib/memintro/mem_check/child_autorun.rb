@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A memory check lets each Ruby process of the tests require this file. It raises nothing: the tests run even if
-# memintro fails, and the check then says that it has no verdict.
+# In a memory check, each Ruby process of the tests requires this file. It raises nothing: the tests run even if
+# memintro fails, and then the check has no verdict.
 require_relative "../support/brake"
 
 unless Memintro::Brake.on? || defined?(Memintro::MemCheck::Child) || !ENV.key?("MEMINTRO_CHECK_FOLDER")

@@ -4,14 +4,14 @@ require_relative "../support/files"
 
 module Memintro
   module MemCheck
-    # What a check looks for, and where it writes. Each task has a copy, made when it is defined.
+    # The settings of a check. Each task has a copy, made when it is defined.
     class Configuration
       # Names of all settings.
       SETTINGS = %i[binary_name backend skipped_ruby_functions suppressions baseline update_baseline junit sarif
                     annotations exit_status repeat seconds valgrind valgrind_options output].freeze
-      # What runs the tests.
+      # The programs that run the tests.
       BACKENDS = %i[memintro valgrind].freeze
-      # The variable that has the baseline written anew.
+      # The variable that requests a new baseline.
       UPDATE = "MEMINTRO_UPDATE_BASELINE"
 
       # @return [String, Array<String>, nil] names of the gem's libraries, without `.so`; nil: all libraries below the
@@ -19,12 +19,12 @@ module Memintro
       attr_reader :binary_name
       # @return [Symbol] `:memintro` (the default), or `:valgrind`, which also finds invalid reads and writes
       attr_reader :backend
-      # @return [Array<String, Regexp>] functions that call back into Ruby, besides those that are known: what is
-      #   allocated below them is not the gem's
+      # @return [Array<String, Regexp>] further functions that call back into Ruby: memory that is allocated below
+      #   them does not belong to the gem
       attr_reader :skipped_ruby_functions
       # @return [Array<String>] files in Valgrind's format; those in `suppressions/` by default
       attr_reader :suppressions
-      # @return [String, nil] the file of what is accepted; nil: nothing is
+      # @return [String, nil] the file of accepted findings; nil: none
       attr_reader :baseline
       # @return [Boolean] write the baseline anew, and accept all; by default if `MEMINTRO_UPDATE_BASELINE` is 1
       attr_reader :update_baseline
@@ -34,7 +34,7 @@ module Memintro
       attr_reader :sarif
       # @return [Boolean] write annotations for GitHub; by default where `GITHUB_ACTIONS` is true
       attr_reader :annotations
-      # @return [Integer] the exit status if the tests pass and something is found; 3 by default
+      # @return [Integer] the exit status if the tests pass and there are findings; 3 by default
       attr_reader :exit_status
       # @return [Boolean] run each test again, 6 times at least, and report blocks that grow with each run; false by
       #   default
@@ -106,7 +106,7 @@ module Memintro
       end
 
       # @api private
-      # @return [String] what is checked, in words
+      # @return [String] a description of the checked libraries
       def called
         return "the libraries below #{Files.current_folder}" if binaries.empty?
 

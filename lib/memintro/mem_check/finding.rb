@@ -21,10 +21,10 @@ module Memintro
       end
     end
 
-    # What was found at one stack.
+    # A finding at one native stack.
     # @api private
     class Finding
-      # What each kind is called in reports.
+      # The name of each kind in reports.
       KINDS = {
         "leak" => "nothing points to",
         "indirect" => "only leaked blocks point to",
@@ -35,7 +35,7 @@ module Memintro
         "invalid_read" => "invalid read", "invalid_write" => "invalid write", "invalid_free" => "invalid free",
         "error" => "error of Valgrind's"
       }.freeze
-      # What to do about each kind.
+      # Advice for each kind.
       ADVICE = {
         "leak" => "free it where its last user is done with it, on every way out of the function (rb_raise leaves by " \
                   "longjmp and frees nothing)",
@@ -74,9 +74,9 @@ module Memintro
         frames.fetch(culprit)
       end
 
-      # @return [String] the same for the same mistake in another run: no addresses, counts or lines
+      # @return [String] the same for the same bug in another run: no addresses, counts or lines
       def fingerprint
-        # Processes that make no findings do without it.
+        # Loaded only by processes that make findings.
         require "digest"
         names = frames.drop(culprit).select(&:watched).map { |frame| frame.function || "?" }
         Digest::SHA256.hexdigest([kind, subject.to_s, File.basename(place.library.to_s), *names].join("\0"))[0, 16]
@@ -101,13 +101,13 @@ module Memintro
          "      #{ADVICE.fetch(kind)}"]
       end
 
-      # @return [Array<Frame>] those up to the library's outermost one: what lies beyond is how Ruby calls it
+      # @return [Array<Frame>] the frames up to the library's outermost one: those beyond it are Ruby's call
       def own_frames
         frames.take((frames.rindex(&:watched) || culprit) + 1)
       end
 
       # @param other [Finding]
-      # @return [Boolean] whether it is the same, but for the lines of Ruby
+      # @return [Boolean] whether it is the same except for the lines of Ruby
       def same?(other)
         kind == other.kind && subject == other.subject && culprit == other.culprit && own_frames == other.own_frames
       end
@@ -124,7 +124,7 @@ module Memintro
 
       private
 
-      # What was lost and still has its address somewhere looks held.
+      # A lost block whose address is still somewhere looks held.
       def held
         return [] unless kind == "leak" && live && live > blocks
 

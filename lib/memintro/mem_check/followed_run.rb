@@ -11,7 +11,7 @@ require_relative "test_run"
 
 module Memintro
   module MemCheck
-    # Tests that run with memintro, which follows each allocation's stack.
+    # A run of the tests with memintro, which follows the stack of each allocation.
     # @api private
     class FollowedRun < TestRun
       # Characters that LD_PRELOAD or RUBYOPT cannot have in a path.
@@ -86,7 +86,7 @@ module Memintro
 
       def finding(row)
         frames = row.fetch("frames").map { |frame| Frame.new(**frame.transform_keys(&:to_sym)) }
-        # An address that is registered twice is wrong also at the library's beginning.
+        # An address that is registered twice is an error even in the library's Init_ function.
         culprit = @rules.culprit(frames)
         culprit ||= frames.index(&:watched) if row["kind"] == "registered_twice"
         return unless culprit

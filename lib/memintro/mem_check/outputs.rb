@@ -26,7 +26,7 @@ module Memintro
         nil
       end
 
-      # A finding is a test that failed; without any there is one that passed.
+      # Each finding is a failed test; without findings there is one passed test.
       def self.junit(config, findings, trouble)
         cases = findings.map do |one|
           file = one.place.file && " file=\"#{xml(one.place.file)}\""
@@ -47,7 +47,7 @@ module Memintro
       end
       private_class_method :junit
 
-      # Characters that XML 1.0 has no form for are shown as memintro shows them everywhere.
+      # Characters that XML 1.0 cannot represent are escaped as everywhere in memintro.
       def self.xml(text)
         Names.utf8(text.to_s).gsub(/[&<>"\n]/, XML).gsub(/[\x00-\x08\x0b-\x1f\u{fffe}\u{ffff}]/, "?")
       end
@@ -86,7 +86,7 @@ module Memintro
       end
       private_class_method :location
 
-      # Below the current folder it is relative, which is what GitHub shows.
+      # Relative below the current folder, because GitHub shows such paths.
       def self.uri(file)
         path = relative(file)
         path = path.b.gsub(%r{[^A-Za-z0-9/._~-]}) { |byte| format("%%%02X", byte.ord) }

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A memory check with `repeat` lets the tests require this file first.
+# In a memory check with `repeat`, the tests require this file first.
 require "minitest"
 
 module Memintro

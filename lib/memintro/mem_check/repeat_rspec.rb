@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A memory check with `repeat` lets the specs require this file first.
+# In a memory check with `repeat`, the specs require this file first.
 require "rspec/core"
 
 module Memintro

@@ -2,8 +2,8 @@
 
 module Memintro
   module MemCheck
-    # Runs each test again and again, and finds the native stacks whose live blocks grow each time: blocks that
-    # something holds, and that no search for leaks can find.
+    # Repeats each test, and finds the native stacks whose live blocks grow with each run: held blocks, which a search
+    # for leaks cannot find.
     # @api private
     class Repetitions
       # Rounds of a stage, and how often the test runs in each round. After the last stage it has run 246 times: a cache
@@ -12,7 +12,7 @@ module Memintro
       private_constant :STAGES
 
       class << self
-        # @return [Repetitions, nil] that of this process, where it is wanted
+        # @return [Repetitions, nil] that of this process, if the check repeats tests
         attr_accessor :wanted
       end
 

@@ -13,7 +13,7 @@ module Memintro
       # @example In a Rakefile
       #   Memintro::MemCheck::RSpec::RakeTask.new(mem_check: :compile)
       class RakeTask < ::RSpec::Core::RakeTask
-        # What the specs require first if they are repeated.
+        # The file that repeated specs require first.
         REPEAT = File.expand_path("repeat_rspec.rb", __dir__).freeze
         private_constant :REPEAT
         include Task

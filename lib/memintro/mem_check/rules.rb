@@ -2,7 +2,7 @@
 
 module Memintro
   module MemCheck
-    # Whose a block is, by its stack. It is the gem's if
+    # Finds the owner of a block by its stack. It is the gem's if
     #
     # 1. a frame is of the gem's library, and
     # 2. no function between it and malloc has called back into Ruby, and

@@ -5,14 +5,14 @@ require_relative "../support/names"
 
 module Memintro
   module MemCheck
-    # Files in Valgrind's format that say what is not to be reported.
+    # Files in Valgrind's format with findings to leave out.
     # @api private
     class Suppressions
-      # A larger file is none.
+      # Greatest size of such a file.
       MOST_BYTES = 4 << 20
       # Frames of one suppression.
       MOST_FRAMES = 64
-      # What Valgrind's stacks of blocks begin with, and memintro's do not.
+      # The first frames of Valgrind's stacks of blocks, which memintro's stacks lack.
       ALLOCATORS = %w[malloc calloc realloc memalign posix_memalign aligned_alloc _Znwm _Znam
                       operator\ new(unsigned\ long)].freeze
       VALGRIND_OBJECT = "/usr/libexec/valgrind/vgpreload_memcheck-amd64-linux.so"
@@ -21,7 +21,7 @@ module Memintro
                    "Param" => "Param", "Jump" => "Jump", "Overlap" => "Overlap" }.freeze
       private_constant :MOST_BYTES, :MOST_FRAMES, :ALLOCATORS, :VALGRIND_OBJECT, :PREFIXES
 
-      # One of them: its name, the kinds it is for, and patterns of frames.
+      # One suppression: its name, its kinds, and patterns of frames.
       Suppression = Struct.new(:name, :kinds, :frames)
 
       # @param files [Array<String>]
@@ -37,7 +37,7 @@ module Memintro
 
       # @param finding [Finding]
       # @return [Suppression, nil] the first that fits
-      def of(finding)
+      def matching(finding)
         @list.find do |one|
           one.kinds.any? { |kind| finding.kind_of_valgrind.start_with?(kind) } && fits?(one.frames, finding)
         end
@@ -45,7 +45,7 @@ module Memintro
 
       # @param pattern [String] with `*` and `?`
       # @param text [String]
-      # @return [Boolean] in at most as many steps as both are long together, multiplied
+      # @return [Boolean] whether they match. The number of steps is at most the product of both lengths
       def self.like?(pattern, text)
         star = mark = nil
         at = place = 0
@@ -70,7 +70,7 @@ module Memintro
 
       private
 
-      # The places in the stack that the patterns so far can have come to, pattern by pattern.
+      # The positions in the stack that the patterns so far can reach, pattern by pattern.
       def fits?(patterns, finding)
         frames = finding.frames
         is_ours = finding.kind_of_valgrind == "Leak" && !frames.first&.library.to_s.include?("vgpreload")

@@ -4,10 +4,10 @@ require_relative "../mem_check"
 
 module Memintro
   module MemCheck
-    # What the tasks for Minitest and for RSpec have in common.
+    # The common part of the tasks for Minitest and for RSpec.
     # @api private
     module Task
-      # @param name [Symbol, Hash] name of the task, with what it depends on; `:mem_check` by default
+      # @param name [Symbol, Hash] name of the task, with its dependencies; `:mem_check` by default
       # @param options [Hash{Symbol => Object}] settings of {Configuration}, for this task alone; any other key is the
       #   task's name, as Rake has it
       # @yieldparam task [Task] the options of Rake's or RSpec's own task
@@ -23,7 +23,7 @@ module Memintro
       private
 
       # @yieldparam environment [Hash{String => String, nil}] for the command
-      # @yieldparam prefix [String] what the command's line begins with
+      # @yieldparam prefix [String] beginning of the command line
       # @yieldreturn [Object] ignored; the command that was run last counts
       # @return [Integer] the exit status
       def checked

@@ -4,11 +4,12 @@ require_relative "rules"
 
 module Memintro
   module MemCheck
-    # What was found: findings, live blocks of the libraries, notes.
+    # The result: findings, live blocks of the libraries, notes.
     # @api private
     Found = Struct.new(:findings, :live_blocks, :notes)
 
-    # One run of the tests: what their command needs, and what was found. {FollowedRun} and {ValgrindRun} say how.
+    # One run of the tests: the environment of their command, and the result. {FollowedRun} and {ValgrindRun}
+    # implement it.
     # @api private
     class TestRun
       # @return [Found]
@@ -23,7 +24,7 @@ module Memintro
 
       private
 
-      # A shell between says it by its own status.
+      # A shell in between reports the signal by its own status.
       # @param status [Process::Status, nil]
       # @return [Integer, nil] the signal that ended the tests
       def signal_of(status)

@@ -10,7 +10,7 @@ module Memintro
     # @example In a Rakefile
     #   Memintro::MemCheck::TestTask.new(mem_check: :compile) { |t| t.libs << "test" }
     class TestTask < ::Rake::TestTask
-      # What the tests require first if they are repeated.
+      # The file that repeated tests require first.
       REPEAT = File.expand_path("repeat_minitest.rb", __dir__).freeze
       private_constant :REPEAT
       include Task

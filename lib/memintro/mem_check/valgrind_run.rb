@@ -11,10 +11,10 @@ require_relative "test_run"
 
 module Memintro
   module MemCheck
-    # Tests that run under Valgrind, whose XML `memintro-tool` reads.
+    # A run of the tests under Valgrind, whose XML `memintro-tool` reads.
     # @api private
     class ValgrindRun < TestRun
-      # Ruby reads memory that was never written when it looks for objects on stacks, so that is not asked for.
+      # Ruby reads uninitialised memory when it searches stacks for objects, so Valgrind does not report such reads.
       OPTIONS = %w[--tool=memcheck --leak-check=full --show-leak-kinds=definite --num-callers=50 --undef-value-errors=no
                    --error-limit=no --trace-children=no --child-silent-after-fork=yes --xml=yes].freeze
       # For each of Valgrind's kinds: ours, and how suppressions name it.
@@ -35,7 +35,7 @@ module Memintro
         @loaded = {}
       end
 
-      # @return [Hash{String => String}] since 3.4, Ruby frees its own memory at its end then
+      # @return [Hash{String => String}] with a variable that makes Ruby 3.4 and later free its own memory at its end
       def environment(_folder)
         refuse
         { "RUBY_FREE_AT_EXIT" => "1" }
