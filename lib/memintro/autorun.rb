@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# `memintro run` lets each Ruby process require this file. It connects Ruby to the hook, starts tracking (unless the
+# Each Ruby process of `memintro run` requires this file. It connects Ruby to the hook, starts tracking (unless the
 # preloaded hook already tracks), and writes the report when the process ends. You can also require it yourself; the
 # settings are those of the MEMINTRO_… variables.
 #
-# The program must not be affected: this file raises nothing, and reports an error once on standard error. Of memintro's
-# own loading, the figures include only that of the extension.
+# The program must not be affected: this file raises nothing, and reports an error once on standard error. The figures
+# include the loading of the extension, but not that of memintro's other code.
 require_relative "support/brake" if ENV.key?("MEMINTRO_DISABLE")
 
 if defined?(Memintro::Brake) && Memintro::Brake.on?
@@ -20,7 +20,7 @@ elsif !defined?(Memintro::ProcessReport)
             "what Ruby needs; raise the limit to #{256 << 10} or more"
     end
 
-    # A process has one memintro: that of the program, where the program has loaded it before.
+    # A process has one memintro: that of the program, if the program has loaded it before.
     require_relative "support/native" unless defined?(Memintro::Native)
     Memintro::Native.load_hook
     Memintro::Native.untracked_enter

@@ -31,7 +31,7 @@ module Memintro
       end
     end
 
-    # Each command is a file here, with its name, what it is for, and its options.
+    # Each command is a file here, with its name, its purpose and its options.
     FOLDER = File.join(__dir__, "cli/commands")
     private_constant :FOLDER
 

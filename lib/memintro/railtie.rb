@@ -62,7 +62,7 @@ module Memintro
       ::Rails.logger&.warn("memintro does not track: #{e.message}")
     end
 
-    # The same holds of a hunt.
+    # The same holds for a hunt.
     #
     # @api private
     # @param every [true, Numeric]

@@ -8,18 +8,18 @@ require_relative "../support/units"
 
 module Memintro
   module CLI
-    # The processes that a command could have been given: those that listen, and other Ruby processes of the user.
+    # Processes to suggest as the operand of a command: those that listen, and other Ruby processes of the user.
     class Candidates
       # Most processes that are listed, those that listen first.
       MOST = 20
-      # What Ruby's own programs are called.
+      # Names of Ruby's own programs.
       RUBY = /\A(?:ruby|jruby|truffleruby)[\d.]*\z/
-      # A program that has Ruby in it.
+      # A file that shows that a program contains Ruby.
       LIBRARY = %r{/libruby[^/]*\.so}
       private_constant :MOST, :RUBY, :LIBRARY
 
-      # @param text [String] what is missing
-      # @param users [Array<Integer>, :all, nil] whose processes; nil: this user's own
+      # @param text [String] the missing operand
+      # @param users [Array<Integer>, :all, nil] owners of the processes; nil: this user
       # @return [UsageError] with a list of the processes
       def self.missing(text, users = nil)
         UsageError.new([text, *new(users).lines].join("\n"))

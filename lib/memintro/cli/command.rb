@@ -6,7 +6,7 @@ module Memintro
   module CLI
     # The base of the subcommands: an option parser with help, made from the table of settings.
     #
-    # A subcommand is a file in `cli/commands`. It defines its name in `NAME`, what it is for in `SUMMARY`, its usage in
+    # A subcommand is a file in `cli/commands`. It defines its name in `NAME`, its purpose in `SUMMARY`, its usage in
     # `BANNER` and its settings in `SETTINGS`, adds flags of its own in `options`, and does its work in
     # `run(arguments)`, which returns an exit code.
     class Command
@@ -61,8 +61,8 @@ module Memintro
 
       # As {#parse}, where all words after -- belong to the command that is run.
       #
-      # @yieldparam rest [Array<String>] words before it that are no flags
-      # @yieldreturn [String] what to say of them
+      # @yieldparam rest [Array<String>] words before it that are not flags
+      # @yieldreturn [String] the error about them
       def parse_before_command(parser, argv)
         at = argv.index("--")
         return parser.permute(argv) unless at
@@ -109,7 +109,7 @@ module Memintro
         raise Failure, e.message
       end
 
-      # @return [Numeric] what a flag got that is no setting
+      # @return [Numeric] the value of a flag that is not a setting
       def seconds(flag, text)
         Settings[:every].parse(text, flag)
       rescue ArgumentError => e

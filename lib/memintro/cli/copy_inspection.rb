@@ -7,7 +7,7 @@ module Memintro
   module CLI
     # The base of `account` and `leaks`: a frozen copy of each process counts, and there are no files to be read.
     #
-    # A subcommand makes what it shows of an answer in `report(answer, name:, pid:)`.
+    # A subcommand makes its report of an answer in `report(answer, name:, pid:)`.
     class CopyInspection < Inspection
       include LongStop
 
@@ -38,7 +38,7 @@ module Memintro
         inspect_live(words)
       end
 
-      # What the process is asked with.
+      # Arguments of the request.
       def arguments
         {}
       end
@@ -48,7 +48,7 @@ module Memintro
         PATIENCE_SECONDS
       end
 
-      # What is said before it.
+      # The notice before it.
       def announce(listener)
         announce_stop(listener.pid)
       end

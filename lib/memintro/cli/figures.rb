@@ -11,7 +11,7 @@ module Memintro
     # Shared by `memintro top` and `memintro report`: figures by call site of running processes, one by one, or summed
     # over a process and its descendants.
     class Figures < Remote
-      # The settings it takes as flags.
+      # The settings that are flags.
       SETTINGS = %i[format top by app_root].freeze
 
       private
@@ -35,13 +35,13 @@ module Memintro
       # @return [Symbol]
       def chosen_format = given[:format] || :text
 
-      # What the process is asked for, besides JSON, to write the chosen format from it.
+      # Parts that the chosen format needs from the process, besides JSON.
       def wanted = { rendering: true, stacks: stacks? || nil }.compact
 
       # @return [Boolean] whether the chosen format shows whole stacks
       def stacks? = Defaults::FORMATS.dig(chosen_format, :stacks) ? true : false
 
-      # How many call sites are shown by default; nil: all
+      # Default number of call sites; nil: all
       def format_top(default_top) = stacks? ? nil : default_top
 
       # @return [Array(Native::Report, String)] with the folder that paths are shown relative to
@@ -61,7 +61,7 @@ module Memintro
         Memintro::Report.write(report, Printed.new(@out, chosen_format.to_s), format: chosen_format, **choices)
       end
 
-      # @return [Array<String, Hash>] an answer as it came, and what it says, both without a surprise in them
+      # @return [Array<String, Hash>] an answer as text and as values, both safe to print
       def document(asked, command, arguments)
         text = asked.ask(command, arguments)
         [Names.json(text), asked.checked(command, JsonText.parse(text, deepest: Control::Protocol::DEEPEST))]

@@ -7,7 +7,7 @@ require_relative "../support/units"
 
 module Memintro
   module CLI
-    # Asks a process for what a copy of it reads in all of its heap: such an answer takes seconds, and lines with the
+    # Requests an answer for which a copy of the process reads its whole heap: it takes seconds, and lines with the
     # number of objects so far come before it. For subclasses of {Remote} that define `arguments_for(listener)`.
     module HeapProgress
       include LongStop

@@ -11,7 +11,7 @@ module Memintro
     # The base of `snapshot`, `diff`, `iseqs` and `histogram`: each reads saved files, running processes, or a program
     # that it starts. The program follows `--`. Nothing is preloaded; only a file is required before the program.
     #
-    # A subcommand returns what it shows of a snapshot from `content(snapshot, name, pid:)`.
+    # A subcommand returns its text for a snapshot from `content(snapshot, name, pid:)`.
     class Inspection < Command
       include LiveInspection
 
@@ -19,7 +19,7 @@ module Memintro
       FORMATS = %w[text json].freeze
       # Formats that cannot hold several snapshots in one file.
       SEPARATE = %w[html].freeze
-      # Printed in the help, because this process becomes CMD and cannot say it later.
+      # In the help, because this process becomes CMD and cannot print it later.
       SILENT = <<~TEXT
 
         Each Ruby process of CMD takes the snapshot of itself when it ends. If CMD starts no Ruby, or if its processes
@@ -28,7 +28,7 @@ module Memintro
       TEXT
       private_constant :SILENT
 
-      # Rows of each list unless told otherwise.
+      # Default number of rows of each list.
       TOP = 20
 
       # @param argv [Array<String>]

@@ -35,58 +35,58 @@ module Memintro
                        "`gem pristine memintro`."
       end
 
-      # @return [Hash{String => String}] all of them, in front of what this process's environment has
+      # @return [Hash{String => String}] all of them, prepended to the values in this process's environment
       def variables
         { "LD_PRELOAD" => Paths.before(hook, ENV["LD_PRELOAD"], ":"), **settings, **beginning, **rubies,
           **library.transform_values { |folder| Paths.before(folder, ENV["RUBYLIB"], ":") },
           "RUBYOPT" => Paths.before(require_flag, ENV["RUBYOPT"], " ") }
       end
 
-      # @return [String] what `LD_PRELOAD` must begin with
+      # @return [String] the required beginning of `LD_PRELOAD`
       def hook
         speakable(Paths.hook)
       end
 
-      # @param file [String] what each Ruby process requires
-      # @return [String] what `RUBYOPT` must begin with
+      # @param file [String] the file that each Ruby process requires
+      # @return [String] the required beginning of `RUBYOPT`
       def require_flag(file = Paths::AUTORUN)
         "-r#{speakable(file)}"
       end
 
-      # @return [Hash{String => String}] the settings, of flags and else of variables. Files are made absolute, for the
-      #   command may change its folder.
+      # @return [Hash{String => String}] the settings, from flags or else from variables. Paths are absolute, because
+      #   the command may change its folder.
       def settings
         texts = [Settings[:mode], *Settings::ALL].to_h { |setting| [setting.variable, text(setting)] }
         texts.reject { |_, text| text.nil? || text.empty? }
       end
 
-      # @return [Hash{String => String}] for `ruby -rmwrap`, which comes before what `RUBYOPT` requires
+      # @return [Hash{String => String}] for `ruby -rmwrap`, which comes before the files that `RUBYOPT` requires
       def library
         effective(:compat) == :mwrap ? { "RUBYLIB" => speakable(Paths::COMPAT) } : {}
       end
 
-      # @return [Hash{String => String}] what a program needs that is not tracked, by `MEMINTRO_DISABLE=1`, and requires
-      #   what it would find if it were
+      # @return [Hash{String => String}] for a program that `MEMINTRO_DISABLE=1` keeps from being tracked, and that
+      #   requires files which it would find if it were tracked
       def disabled
         ours = [*library.values, *ENV["RUBYLIB"].to_s.split(":"), speakable(Paths::LIB)]
         { "RUBYLIB" => ours.reject(&:empty?).uniq.join(":") }
       end
 
-      # @return [Hash{String => String}] tells processes a report of this run from an earlier one, where they have one
-      #   name for it. Not for what starts again and again with the same variables.
+      # @return [Hash{String => String}] distinguishes a report of this run from an earlier one of the same name. Not
+      #   for programs that start repeatedly with the same variables.
       def beginning
         file = settings["MEMINTRO_REPORT"]
         file.nil? || file == "-" || file.include?("%p") ? {} : { OutputOwner::SINCE => OutputOwner.now }
       end
 
-      # @return [Hash{String => String}] for which Rubies there is an extension: the hook leaves others alone. Not for
-      #   what is written into a file, and may outlive an update.
+      # @return [Hash{String => String}] the Rubies with an extension: the hook ignores others. Not for variables in a
+      #   file, which may outlive an update.
       def rubies
         { "MEMINTRO_RUBIES" => Paths.rubies.join(",") }.reject { |_, text| text.empty? }
       end
 
-      # @param command [Array<String>] what this process becomes; there is no parent left to stand between the command
-      #   and its signals, streams or exit status
+      # @param command [Array<String>] the program that this process becomes; no parent process remains between the
+      #   command and its signals, streams or exit status
       # @param environment [Hash{String => String}]
       # @raise [Failure] if it cannot
       def become(command, environment)
@@ -99,7 +99,7 @@ module Memintro
 
       private
 
-      # @return [Object, nil] of a flag, else of a variable
+      # @return [Object, nil] value of a flag, or else of a variable
       def effective(name)
         @given.fetch(name) do
           text = text(Settings[name])

@@ -5,9 +5,9 @@ require_relative "../support/style"
 
 module Memintro
   module CLI
-    # What `snapshot`, `diff`, `iseqs` and `histogram` do with PIDs and NAMEs instead of files: they ask each process
-    # for a snapshot through its control socket, and show it as they show files. They ask one after the other, so that
-    # only one worker of a server is busy at a time. For {Inspection}.
+    # Handles PIDs and NAMEs as operands of `snapshot`, `diff`, `iseqs` and `histogram`: requests a snapshot from each
+    # process through its control socket, and shows it like a file. They ask one after the other, so that only one
+    # worker of a server is busy at a time. For {Inspection}.
     module LiveInspection
       include Targets
 
@@ -55,7 +55,7 @@ module Memintro
         code
       end
 
-      # Checks -o before anything is asked, because a diff waits for a long time.
+      # Checks -o before the first request, because a diff waits for a long time.
       def check_file
         separate = self.class::SEPARATE.include?(format_name)
         if @several && separate && !@output.to_s.include?("%p") && (@output || format_name == "html")
@@ -88,7 +88,7 @@ module Memintro
         Memintro::Snapshot::Saved.parse(text, "the snapshot of #{who(listener)}")
       end
 
-      # The parts that are asked of a running process.
+      # The parts to request from a running process.
       def live_parts
         ["all"]
       end

@@ -4,12 +4,12 @@ require_relative "../support/units"
 
 module Memintro
   module CLI
-    # Says before a process is copied that it will stand still for long: the kernel copies each of its mappings, and a
+    # Warns, before a process is copied, that it will stop for long: the kernel copies each of its mappings, and a
     # program with many fibers or threads has tens of thousands. For commands that define `copies`.
     module LongStop
-      # With fewer mappings it is not worth a word.
+      # With fewer mappings there is no warning.
       MANY = 10_000
-      # The kernel takes about so long to copy a mapping with a page or two of its own.
+      # Approximate time to copy a mapping with one or two private pages.
       MICROSECONDS = 8
       # The paragraph of the commands' help.
       TEXT = <<~TEXT.chomp.freeze

@@ -4,8 +4,7 @@ require_relative "../support/names"
 
 module Memintro
   module CLI
-    # An output for texts of other processes. Nothing in them can control the terminal; only the colours of reports are
-    # kept.
+    # An output for texts of other processes. It removes all control sequences except the colours of reports.
     class Printed
       # @param out [IO]
       # @param format [String] text, json or html

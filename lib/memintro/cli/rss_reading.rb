@@ -13,7 +13,7 @@ module Memintro
         # Figures and their headings.
         COLUMNS = { rss: "RSS", peak_rss: "peak RSS", pss: "PSS", uss: "private", shared: "shared", swap: "swap",
                     vsize: "address space" }.freeze
-        # What a process is asked for.
+        # Argument of the request.
         ASKED = (COLUMNS.keys - [:shared]).freeze
 
         # @param memory [ProcessMemory]
@@ -33,7 +33,7 @@ module Memintro
         end
 
         # @param pid [Integer]
-        # @param peak [Integer, nil] all that is known
+        # @param peak [Integer, nil] the only known figure
         # @return [Reading]
         def self.unseen(pid, peak)
           new(ASKED.to_h { |name| [name, nil] }.merge(peak_rss: peak), pid, Time.now, "not seen")
@@ -65,7 +65,7 @@ module Memintro
         # @return [String, nil] of the snapshot
         attr_reader :file
 
-        # @param none [String] what to say of a figure that is not known
+        # @param none [String] text for an unknown figure
         def initialize(figures, pid, time, none, file = nil)
           rss, uss = figures.values_at(:rss, :uss)
           # Both are of one walk of the process's pages.

@@ -15,7 +15,7 @@ module Memintro
         # The kernel's count is rough while a process runs.
         ROUGHLY = 1 << 20
 
-        # @param rss [Rss] who shows
+        # @param rss [Rss] prints the figures
         # @param watch [Numeric, nil] seconds
         def initialize(rss, watch:)
           @rss = rss
@@ -58,7 +58,7 @@ module Memintro
           waiter.value
         end
 
-        # @return [Reading, nil] nil where it has just ended
+        # @return [Reading, nil] nil if it has just ended
         def seen(memory)
           reading = Reading.at(memory)
           reading unless reading.ended?

@@ -5,8 +5,8 @@ require_relative "candidates"
 
 module Memintro
   module CLI
-    # Finds the running processes that the words of a command line mean, and handles the failure of one of several. For
-    # classes that write to `@out`, and that set `@workers` to include all listening processes below those named.
+    # Finds the running processes that a command line names, and handles the failure of one of several. For classes
+    # that write to `@out`, and that set `@workers` to include all listening processes below those named.
     module Targets
       private
 
@@ -34,7 +34,7 @@ module Memintro
         chosen.uniq(&:pid)
       end
 
-      # @return [Array<Integer>, :all, nil] whose folders root was asked to look into
+      # @return [Array<Integer>, :all, nil] users whose folders root searches
       def users
         @users&.include?(:all) ? :all : @users
       end
@@ -109,7 +109,7 @@ module Memintro
         listener.client(patience)
       end
 
-      # @return [String] who is meant, for sentences
+      # @return [String] the process, for sentences
       def who(listener)
         "process #{listener}"
       end

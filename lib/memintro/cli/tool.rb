@@ -8,7 +8,7 @@ module Memintro
     # tool keeps the signals, streams and exit status.
     module Tool
       # @param arguments [Array<String>] for the tool
-      # @return [void] never, if all is well
+      # @return [void] only after a failure
       # @raise [Failure]
       def self.become(*arguments)
         path = Paths.tool

@@ -8,7 +8,7 @@ module Memintro
     # A command whose words `memintro-tool` reads: its flags, checks and help are in the tool, under the same name.
     class ToolCommand < Command
       # @param words [Array<String>]
-      # @return [void] never, if all is well
+      # @return [void] only after a failure
       # @raise [Failure]
       def call(words) = Tool.become(self.class::NAME, *words)
     end

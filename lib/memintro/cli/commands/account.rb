@@ -4,13 +4,13 @@ require_relative "../copy_inspection"
 
 module Memintro
   module CLI
-    # `memintro account`: where the resident memory of a process is.
+    # `memintro account`: divides the resident memory of a process by its uses.
     class AccountOf < CopyInspection
-      # What users type.
+      # The name of the command.
       NAME = "account"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "show where the resident memory is: Ruby, malloc, fragmentation, stacks, files"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro account [options] PID|NAME…
                memintro account [options] -- CMD [ARGUMENTS]
@@ -40,7 +40,7 @@ module Memintro
         true
       end
 
-      # What became another program by exec has left its socket.
+      # A process that became another program by exec has left its socket behind.
       def nobody_listens?(path)
         require "socket"
         socket = Socket.new(:UNIX, :STREAM)

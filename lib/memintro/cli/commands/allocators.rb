@@ -11,11 +11,11 @@ module Memintro
   module CLI
     # `memintro allocators -- CMD`: compares allocators by the memory and time that a command takes with each.
     class Allocators < Command
-      # What users type.
+      # The name of the command.
       NAME = "allocators"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "run a command once per allocator, and compare time, CPU and RSS"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro allocators [options] -- CMD [ARGUMENTS]
 
@@ -25,11 +25,11 @@ module Memintro
         each is tracked and not timed: live bytes are what CMD's own process has in use when it ends. The output of
         CMD is discarded.
       TEXT
-      # Those that are looked for beside glibc, by name.
+      # Allocators besides glibc, by name.
       OTHERS = Memintro::Allocators::ALL.transform_keys(&:to_s).freeze
-      # Where they are.
+      # Folders that are searched for them.
       FOLDERS = %w[/usr/lib/*-linux-gnu /usr/lib64 /usr/lib /usr/local/lib].freeze
-      # Seconds between two looks at a running CMD.
+      # Seconds between two readings of a running CMD.
       LOOK_SECONDS = 0.01
       # Columns of the table.
       HEAD = "allocator            time      CPU   peak RSS  RSS at the end  live bytes  answered"
@@ -91,7 +91,7 @@ module Memintro
         raise Failure.new("#{command.first}: cannot be run", 126)
       end
 
-      # Figures of CMD's own process, at its end; nil where it is no Ruby, or ended without a report.
+      # Figures of CMD's own process, at its end; nil if it is not Ruby, or ended without a report.
       def live_bytes(env, command)
         Dir.mktmpdir("memintro-") do |folder|
           launch = Launch.new(report: File.join(folder, "%p.json"), format: :json)

@@ -7,11 +7,11 @@ module Memintro
     # `memintro diff`: shows what grew between snapshots, in a running process, or from a program's first line to its
     # end.
     class Diff < Inspection
-      # What users type.
+      # The name of the command.
       NAME = "diff"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "show what grew between snapshots, in a running process, or during a command"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro diff [options] EARLIER LATER
                memintro diff [options] FIRST SECOND … LAST
@@ -55,7 +55,7 @@ module Memintro
         @account ? %w[all account] : super
       end
 
-      # Waits once for all of them.
+      # One wait serves all processes.
       def inspect_all(listeners)
         earlier = {}.compare_by_identity
         code = over_all(listeners, apart: false) do |listener|

@@ -4,14 +4,14 @@ require_relative "../remote"
 
 module Memintro
   module CLI
-    # `memintro doctor`: checks both ways to track on this machine, in processes of its own; or asks a running process
-    # what it reports about itself.
+    # `memintro doctor`: checks both ways of tracking on this machine, in processes of its own, or shows the
+    # self-check of a running process.
     class Doctor < Remote
-      # What users type.
+      # The name of the command.
       NAME = "doctor"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "check what works on this machine"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro doctor
                memintro doctor [options] PID|NAME…
@@ -22,7 +22,7 @@ module Memintro
 
         #{TARGET}
       TEXT
-      # What it sends.
+      # The command of the protocol that it sends.
       COMMAND = "doctor"
 
       # @param words [Array<String>] none, or PIDs and names
@@ -54,7 +54,7 @@ module Memintro
         live || preloaded || !findings.healthy? ? 1 : 0
       end
 
-      # @return [String, nil] what went wrong
+      # @return [String, nil] the error
       def attempt
         yield
         nil

@@ -5,13 +5,14 @@ require_relative "../launch"
 
 module Memintro
   module CLI
-    # `memintro env`: prints what {Run} would set, on one line, for the shell, a Dockerfile or a systemd unit.
+    # `memintro env`: prints the variables that {Run} would set, on one line, for the shell, a Dockerfile or a systemd
+    # unit.
     class Env < Command
-      # What users type.
+      # The name of the command.
       NAME = "env"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "print the environment variables that `run` sets"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro env [options of memintro run] [--for docker|systemd]
 
@@ -19,9 +20,9 @@ module Memintro
         run in front of the command:
           eval "$(memintro env --report /tmp/%p.txt) ruby app.rb"
       TEXT
-      # The settings it takes as flags.
+      # The settings that are flags.
       SETTINGS = Launch::SETTINGS
-      # Syntaxes, and how each writes the variables.
+      # Syntaxes for the variables.
       SYNTAXES = %w[shell docker systemd].freeze
 
       # @return [OptionParser]

@@ -7,11 +7,11 @@ module Memintro
   module CLI
     # `memintro gc PID`. The class is not named GC, because that is Ruby's.
     class Collect < Remote
-      # What users type.
+      # The name of the command.
       NAME = "gc"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "run a garbage collection in a running process"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro gc [options] PID|NAME…
 
@@ -20,7 +20,7 @@ module Memintro
 
         #{TARGET}
       TEXT
-      # What it sends.
+      # The command of the protocol that it sends.
       COMMAND = "gc"
 
       private

@@ -6,9 +6,9 @@ module Memintro
   module CLI
     # `memintro heap`; crates/heap/src/options.rs has its command line.
     class HeapFile < ToolCommand
-      # What users type.
+      # The name of the command.
       NAME = "heap"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "read a heap dump: classes, what keeps objects alive, leaks, a page"
     end
   end

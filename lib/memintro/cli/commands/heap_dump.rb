@@ -6,14 +6,14 @@ require_relative "../../support/units"
 
 module Memintro
   module CLI
-    # `memintro heap-dump PID -o FILE`. The process writes the file; its answer says only what was written.
+    # `memintro heap-dump PID -o FILE`. The process writes the file; its answer is only a summary.
     class HeapDumpOf < Remote
       include HeapProgress
-      # What users type.
+      # The name of the command.
       NAME = "heap-dump"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "write all objects of a running process into a file, for heapy and the like"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro heap-dump [options] PID|NAME… -o FILE
 
@@ -25,7 +25,7 @@ module Memintro
 
         #{TARGET}
       TEXT
-      # What it sends.
+      # The command of the protocol that it sends.
       COMMAND = "heap_dump"
 
       # @return [OptionParser]

@@ -4,13 +4,13 @@ require_relative "../inspection"
 
 module Memintro
   module CLI
-    # `memintro histogram`: shows how many objects of each class there are, and how many bytes they use.
+    # `memintro histogram`: shows the number and the bytes of the objects of each class.
     class Histogram < Inspection
-      # What users type.
+      # The name of the command.
       NAME = "histogram"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "show all objects by class"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro histogram [options] FILE
                memintro histogram [options] PID|NAME…

@@ -10,11 +10,11 @@ module Memintro
     # `memintro holders PID --class NAME`.
     class HoldersOf < Remote
       include HeapProgress
-      # What users type.
+      # The name of the command.
       NAME = "holders"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "show what keeps objects alive in a running process"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro holders [options] PID|NAME…
 
@@ -27,7 +27,7 @@ module Memintro
 
         #{TARGET}
       TEXT
-      # What it sends.
+      # The command of the protocol that it sends.
       COMMAND = "holders"
 
       # @return [OptionParser]

@@ -8,11 +8,11 @@ module Memintro
   module CLI
     # `memintro hunt PID`.
     class HuntIn < Remote
-      # What users type.
+      # The name of the command.
       NAME = "hunt"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "let a running process find what grows, and show its findings"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro hunt [options] PID|NAME…
 
@@ -22,7 +22,7 @@ module Memintro
 
         #{TARGET}
       TEXT
-      # What it sends.
+      # The command of the protocol that it sends.
       COMMAND = "hunt"
 
       # @return [OptionParser]
@@ -67,14 +67,14 @@ module Memintro
         @out.puts(*going_on(answer), *("Ask again #{soon(answer)}: memintro hunt #{listener.pid}" if findings.empty?))
       end
 
-      # A suspicion needs six looks or seven, and an investigation five readings in the time of two.
+      # A suspicion needs six or seven looks, and an investigation five readings in the time of two looks.
       def soon(answer)
         looks = answer["state"] == "investigating" ? 2 : [9 - answer["looks"].to_i, 2].max
         seconds = [answer["every"].to_f * looks, answer["next_look_s"].to_f].max
         "in about #{Units.duration(seconds)}"
       end
 
-      # What it does now, and when it looks again.
+      # Its present state, and the time of its next look.
       def going_on(answer)
         suspects = Array(answer["suspects"])
         if answer["state"] == "investigating"
@@ -94,9 +94,9 @@ module Memintro
           "and takes at most 0.2% of a core"
       end
 
-      # Findings of several processes as one list, what grows fastest first.
+      # Findings of several processes in one list, the fastest growth first.
       def show_all(answers)
-        # A forked child has those of its parent, too.
+        # A forked child also has the findings of its parent.
         found = answers.flat_map { |_, answer| answer["findings"] }
         found.uniq! { |one| one.values_at("pid", "found_at", "what") }
         hunting = answers.count { |_, answer| answer["hunting"] }
@@ -109,7 +109,7 @@ module Memintro
 
       def speed(group) = group.sum { |one| one["bytes_per_minute"] }
 
-      # The fastest in full, and the others of the same kind and line by their processes.
+      # Shows the fastest in full, and for the others of the same kind and line only their processes.
       def lines_of_group(group)
         first, *rest = group.sort_by { |one| -one["bytes_per_minute"] }
         return lines(first) if rest.empty?

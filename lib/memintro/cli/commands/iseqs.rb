@@ -6,11 +6,11 @@ module Memintro
   module CLI
     # `memintro iseqs`: shows the compiled code in memory by file or line.
     class Iseqs < Inspection
-      # What users type.
+      # The name of the command.
       NAME = "iseqs"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "show Ruby's compiled code in memory, by file or by line"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro iseqs [options] FILE
                memintro iseqs [options] PID|NAME…

@@ -6,11 +6,11 @@ module Memintro
   module CLI
     # `memintro leaks`: blocks of malloc that nothing points to.
     class LeaksOf < CopyInspection
-      # What users type.
+      # The name of the command.
       NAME = "leaks"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "find blocks of malloc that nothing points to, by line and size"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro leaks [options] PID|NAME…
                memintro leaks [options] -- CMD [ARGUMENTS]
@@ -27,8 +27,8 @@ module Memintro
       TEXT
       # Seconds that a copy may take.
       SECONDS = 120
-      # A search takes about so long for each live object with its blocks, and for each GiB; less than a second is not
-      # worth a word.
+      # Approximate seconds of a search for each live object with its blocks, and for each GiB. Below a second there
+      # is no notice.
       SECONDS_PER_OBJECT = 1e-6
       SECONDS_PER_GIB = 0.8
       LONG = 1
@@ -98,7 +98,7 @@ module Memintro
       def announce(listener)
         super
         figures = client(listener, PATIENCE_SECONDS).ask_json("vitals", { top: 1 })
-        # Where it tracks, there may be more blocks than objects.
+        # A process that tracks may have more blocks than objects.
         objects = [figures["live_objects"], figures["totals"]["live_blocks"]].max
         bytes = figures["rss_bytes"].to_i
         seconds = (objects * SECONDS_PER_OBJECT) + (bytes.fdiv(1 << 30) * SECONDS_PER_GIB)
@@ -136,7 +136,7 @@ module Memintro
         client(listener, PATIENCE_SECONDS).ask_json("start", { mode: "full" })["state"] == "started"
       end
 
-      # What was turned on here is turned off again, also after an error or Ctrl-C.
+      # Turns tracking off again if this command has started it, also after an error or Ctrl-C.
       def stop(listener)
         client(listener, PATIENCE_SECONDS).ask_json("stop")
       rescue ControlError => e

@@ -7,11 +7,11 @@ module Memintro
   module CLI
     # `memintro mark PID`.
     class Mark < Remote
-      # What users type.
+      # The name of the command.
       NAME = "mark"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "set the mark from which growth is counted"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro mark [options] PID|NAME…
 
@@ -20,7 +20,7 @@ module Memintro
 
         #{TARGET}
       TEXT
-      # What it sends.
+      # The command of the protocol that it sends.
       COMMAND = "mark"
 
       private

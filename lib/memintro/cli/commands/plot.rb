@@ -6,9 +6,9 @@ module Memintro
   module CLI
     # `memintro plot`; crates/tool/src/plot/options.rs has its command line.
     class Plot < ToolCommand
-      # What users type.
+      # The name of the command.
       NAME = "plot"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "plot the MEMORY lines of a log: RSS, live objects, malloc and GC over time"
     end
   end

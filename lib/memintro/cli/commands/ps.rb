@@ -11,11 +11,11 @@ module Memintro
     # `memintro ps`.
     class Ps < Command
       include Targets
-      # What users type.
+      # The name of the command.
       NAME = "ps"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "list the running processes that listen"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro ps [options]
 
@@ -55,7 +55,7 @@ module Memintro
         0
       end
 
-      # Columns and what stands in them.
+      # Columns and their contents.
       COLUMNS = {
         "PID" => ->(listener) { listener.pid.to_s },
         "PARENT" => ->(listener) { listener.parent&.to_s || "-" },

@@ -8,11 +8,11 @@ module Memintro
   module CLI
     # `memintro report`: shows a saved report or raw dump, or the report of a running process.
     class Report < Figures
-      # What users type.
+      # The name of the command.
       NAME = "report"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "show a saved report, a raw dump, or the report of a running process"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro report [options] FILE…
                memintro report [options] PID|NAME…
@@ -78,7 +78,7 @@ module Memintro
         write_page(read(file))
       end
 
-      # @param listeners [Array] one, or with --workers those below it, too, whose figures are added up
+      # @param listeners [Array] one process; with --workers also those below it, whose figures are summed
       # @return [Integer]
       def live_page(listeners)
         reports, code = reports_of(listeners)

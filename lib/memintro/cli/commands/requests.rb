@@ -6,9 +6,9 @@ module Memintro
   module CLI
     # `memintro requests`; crates/tool/src/requests/mod.rs has its command line.
     class Requests < ToolCommand
-      # What users type.
+      # The name of the command.
       NAME = "requests"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "rank requests by the memory they allocate, from the MEMORY lines of a log"
     end
   end

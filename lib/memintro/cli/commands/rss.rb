@@ -9,15 +9,15 @@ module Memintro
   module CLI
     # `memintro rss`: memory of processes as the kernel counts it. Nothing is loaded into a process.
     class Rss < Command
-      # What users type.
+      # The name of the command.
       NAME = "rss"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "show the RSS, PSS and USS of processes, or the peak of a command"
 
       autoload :Run, File.expand_path("../rss_run.rb", __dir__)
       autoload :Reading, File.expand_path("../rss_reading.rb", __dir__)
 
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro rss [options] PID…
                memintro rss [options] FILE…

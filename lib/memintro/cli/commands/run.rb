@@ -9,11 +9,11 @@ module Memintro
     # `memintro run`: becomes the command, which is tracked from its first allocation. No parent process remains, so the
     # command keeps its signals, streams and exit status.
     class Run < Command
-      # What users type.
+      # The name of the command.
       NAME = "run"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "run a command with tracking on, and report when it ends"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro run [options] -- CMD [ARGUMENTS]
 
@@ -22,11 +22,11 @@ module Memintro
         Ruby process writes FILE, and each other one FILE.PID. A process that ends by exit! or by a fatal signal
         leaves a raw dump there instead; memintro report shows it. CMD keeps its streams, signals and exit status.
       TEXT
-      # The settings it takes as flags.
+      # The settings that are flags.
       SETTINGS = Launch::SETTINGS
 
       # @param command [Array<String>]
-      # @return [Integer] never, if all is well
+      # @return [Integer] only after a failure
       def run(command)
         raise UsageError, "no command to run: memintro run [options] -- CMD (memintro run --help)" if command.empty?
 

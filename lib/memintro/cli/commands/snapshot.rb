@@ -4,13 +4,13 @@ require_relative "../inspection"
 
 module Memintro
   module CLI
-    # `memintro snapshot`: saves what is in a process, to be compared.
+    # `memintro snapshot`: saves the state of a process for comparisons.
     class Snapshot < Inspection
-      # What users type.
+      # The name of the command.
       NAME = "snapshot"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "save what is in a process: memory, GC, objects by class, compiled code"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro snapshot [options] -- CMD [ARGUMENTS]
                memintro snapshot FILE

@@ -8,11 +8,11 @@ module Memintro
   module CLI
     # `memintro start PID`.
     class Start < Remote
-      # What users type.
+      # The name of the command.
       NAME = "start"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "start tracking in a running process"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro start [options] PID|NAME…
 
@@ -22,9 +22,9 @@ module Memintro
 
         #{TARGET}
       TEXT
-      # The settings it takes as flags.
+      # The settings that are flags.
       SETTINGS = Defaults::START
-      # What it sends.
+      # The command of the protocol that it sends.
       COMMAND = "start"
 
       private
@@ -38,7 +38,7 @@ module Memintro
                  "restarted" => "restarted tracking with the new settings",
                  "switched" => "changed the mode, and kept its figures",
                  "unchanged" => "tracked already; nothing changed" }.freeze
-      # What changed besides, by the word in the answer.
+      # Further changes, by the word in the answer.
       CHANGES = { "objects_on" => "it tracks objects from now on", "objects_off" => "it no longer tracks objects",
                   "objects_others" => "it tracks other objects, from zero",
                   "native_callers_on" => "it finds native callers from now on",

@@ -7,11 +7,11 @@ module Memintro
   module CLI
     # `memintro stop PID`.
     class Stop < Remote
-      # What users type.
+      # The name of the command.
       NAME = "stop"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "stop tracking in a running process"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro stop [options] PID|NAME…
 
@@ -19,7 +19,7 @@ module Memintro
 
         #{TARGET}
       TEXT
-      # What it sends.
+      # The command of the protocol that it sends.
       COMMAND = "stop"
 
       private

@@ -6,11 +6,11 @@ module Memintro
   module CLI
     # `memintro top PID`.
     class Top < Figures
-      # What users type.
+      # The name of the command.
       NAME = "top"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "show the top call sites of a running process"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro top [options] PID|NAME…
 

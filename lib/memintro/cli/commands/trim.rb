@@ -8,11 +8,11 @@ module Memintro
   module CLI
     # `memintro trim PID`.
     class Trim < Remote
-      # What users type.
+      # The name of the command.
       NAME = "trim"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "make a running process return free memory to the kernel"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro trim [options] PID|NAME…
 
@@ -21,7 +21,7 @@ module Memintro
 
         #{TARGET}
       TEXT
-      # What it sends.
+      # The command of the protocol that it sends.
       COMMAND = "trim"
 
       # @return [OptionParser]

@@ -6,11 +6,11 @@ module Memintro
   module CLI
     # `memintro version`.
     class Version < Command
-      # What users type.
+      # The name of the command.
       NAME = "version"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "print the version of memintro"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro version
 

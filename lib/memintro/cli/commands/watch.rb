@@ -8,11 +8,11 @@ module Memintro
     # `memintro watch`: finds the process and checks that it answers, then becomes `memintro-tool`, which shows it.
     class Watch < Command
       include Targets
-      # What users type.
+      # The name of the command.
       NAME = "watch"
-      # What it is for.
+      # Its purpose, for the list of commands.
       SUMMARY = "show a running process in the terminal, live"
-      # What its help begins with.
+      # The beginning of its help.
       BANNER = <<~TEXT
         Usage: memintro watch [options] PID|NAME
 
