@@ -9,9 +9,9 @@ require_relative "../support/files"
 module Memintro
   # The method that writes a dump of the heap. {Memintro} is extended with it.
   module Dumping
-    # By the end of a file's name.
+    # Compressions by the end of a file's name.
     COMPRESSIONS = { ".gz" => "gzip", ".zst" => "zstd" }.freeze
-    # What may be asked for.
+    # Values of `compress`.
     CHOICES = %i[auto plain gzip zstd].freeze
     private_constant :COMPRESSIONS, :CHOICES
 
@@ -19,14 +19,14 @@ module Memintro
     # heapy, sheap and harb read it. A frozen copy of the process writes it; this one stands still only while it is
     # copied (`pause_ms`; some 10 ms for each GiB), and waits without Ruby's lock. docs/heap_dump.md has the fields.
     #
-    # The file appears when it is whole; whatever goes wrong, an earlier file of that name stays. Only its owner may
+    # The file appears when it is complete; after a failure, an earlier file of that name stays. Only its owner may
     # read it. A symbolic link is not followed.
     #
     # @param path [String, #to_path]
     # @param compress [Symbol] `:plain`, `:gzip`, `:zstd`, or `:auto`: as the name ends in .gz or .zst
-    # @param redact [Boolean, nil] leave out what strings hold, but for their length and a hash; nil: unless RAILS_ENV,
-    #   RACK_ENV or APP_ENV is set, and all that are say `development` or `test`
-    # @param seconds [Integer] after which it is given up
+    # @param redact [Boolean, nil] replace the contents of strings by their length and a hash; nil: yes, unless at
+    #   least one of RAILS_ENV, RACK_ENV and APP_ENV is set, and each set one is `development` or `test`
+    # @param seconds [Integer] time limit
     # @yieldparam objects [Integer] written so far, some times a second
     # @return [Hash{Symbol => Object}] `path`, `objects`, `bytes`, `uncompressed_bytes`, `compression`, `redacted`,
     #   `pause_ms`, `unread_types` (types of C extensions whose references could not be read)

@@ -105,7 +105,7 @@ module Memintro
     end
 
     # @api private
-    # @return [Array(Occupancy, Hash{Symbol => Integer})] and what `GC.stat` said at the same instant
+    # @return [Array(Occupancy, Hash{Symbol => Integer})] with `GC.stat` of the same instant
     def occupancy_and_counters
       walks.occupancy_and_counters
     end

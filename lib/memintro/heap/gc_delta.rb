@@ -5,7 +5,7 @@ require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
-  # What the garbage collector did while a block ran, in the whole process: see {Memintro.gc_delta}. Frozen.
+  # The work of the garbage collector while a block ran, in the whole process: see {Memintro.gc_delta}. Frozen.
   #
   # @example
   #   delta = Memintro.gc_delta { parse(document) }
@@ -25,14 +25,14 @@ module Memintro
     attr_reader :before
     # @return [Hash{Symbol => Integer}] GC.stat right after the block
     attr_reader :after
-    # @return [Integer] time that threads waited for the collector, in nanoseconds; 0 where GC.measure_total_time is off
+    # @return [Integer] time that threads waited for the collector, in nanoseconds; 0 if GC.measure_total_time is off
     attr_reader :gc_time_ns
 
     # @api private
     # @yield
     # @return [GcDelta] of the block
     def self.during
-      # Filled twice, so that the hashes are there before counting begins.
+      # Filled twice, so that the hashes exist before counting begins.
       before = GC.stat
       after = GC.stat
       begun = GC.total_time

@@ -8,46 +8,46 @@ require_relative "../support/paths"
 module Memintro
   # Asks `memintro-tool` about the heap of this process. A frozen copy of the process writes all objects as lines of
   # JSON, and the tool, which the copy starts, reads them. This process only waits, and may be interrupted: then the
-  # copy and the tool end, and nothing is left of them.
+  # copy and the tool end without a trace.
   # @api private
   class HeapCopy
-    # Seconds after which a dump is given up, if nothing else is said.
+    # Default time limit of a dump, in seconds.
     SECONDS = 600
-    # Times that a copy is made again because it stood still: another thread was in malloc at its instant.
+    # Most retries of a copy that hung because another thread was in malloc at its instant.
     TRIES = 3
     # Types of data objects that may be left out because their mark functions hang or crash.
     MOST_SKIPPED = 20
     # Milliseconds between two calls of a block with the progress. Where other threads compute, each look
     # waits for Ruby's lock.
     STEP = 50
-    # The same without such a block: an interrupt of this thread ends the wait.
+    # The same without such a block. An interrupt of this thread ends the wait.
     LONG_STEP = 10_000
-    # What can be left out, as `ext/memintro/src/heap_dump/redaction.rs` knows it: what strings hold.
+    # Redactions, as in `ext/memintro/src/heap_dump/redaction.rs`: the contents of strings.
     REDACTIONS = %w[strings].freeze
-    # What to do where the tool cannot be run.
+    # Advice for a tool that cannot be run.
     RAISE = { Errno::EAGAIN::Errno => ": raise the limit of processes (ulimit -u, pids.max)",
               Errno::EMFILE::Errno => ": raise the limit of open files (ulimit -n)" }.freeze
     private_constant :TRIES, :MOST_SKIPPED, :STEP, :LONG_STEP, :RAISE
 
-    # @return [Float, nil] milliseconds for which Ruby stood still
+    # @return [Float, nil] milliseconds for which Ruby stopped
     attr_reader :pause_ms
     # @return [Integer] types of data objects whose references could not be read
     attr_reader :unread_types
 
     # @param arguments [Array<String>] of the tool
-    # @param redaction [Array<String>] what is left out: of {REDACTIONS}
+    # @param redaction [Array<String>] members of {REDACTIONS}
     # @param seconds [Integer]
-    # @param births [Boolean, Symbol] whether the lines that made objects, if they are tracked, must be known; `:tried`:
-    #   they are missing if at each try another thread was recording
+    # @param births [Boolean, Symbol] whether the lines of tracked objects are required; `:tried`: they are missing if
+    #   another thread was recording at each attempt
     # @yieldparam objects [Integer] written so far, ten times a second
-    # @return [String] what the tool printed
+    # @return [String] the tool's output
     # @raise [HeapDumpError, BusyError, RactorError, UnknownRubyError]
     def self.ask(arguments, redaction: default_redaction, seconds: SECONDS, births: false, &progress)
       new(arguments, redaction: redaction, seconds: seconds, births: births).answer(&progress)
     end
 
-    # The variables by which programs say where they run. A name that may hold somebody's data is left out of what is
-    # written, unless all of those that are set say that no users' data are here.
+    # The variables that name a program's environment. Text that may contain users' data is redacted, unless all of
+    # the set variables exclude such data.
     # @return [Array<String>] see {.ask}
     def self.default_redaction
       named = %w[RAILS_ENV RACK_ENV APP_ENV].filter_map { |name| ENV[name] unless ENV[name].to_s.empty? }
@@ -88,7 +88,7 @@ module Memintro
       Native::HeapAsking.may_run(path) ? path : raise(HeapDumpError, Paths.no_tool)
     end
 
-    # @return [Array] outcome, a number, what the tool said
+    # @return [Array] outcome, a number, the tool's message
     def once
       births = @births == :tried ? @tries < TRIES - 1 : @births
       asking = Native::HeapAsking.new
@@ -111,7 +111,7 @@ module Memintro
     end
 
     # The next copy does not call the functions of this type.
-    # @return [Boolean] whether that is new
+    # @return [Boolean] whether the type is new
     def skip(type)
       return false if type.zero? || @skipped.include?(type) || @skipped.size >= MOST_SKIPPED
 

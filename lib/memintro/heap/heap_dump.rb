@@ -13,11 +13,11 @@ require_relative "holder"
 
 module Memintro
   # A dump of a heap in a file, that of {Memintro.heap_dump} or of `ObjectSpace.dump_all` of Ruby 2.1 and later, plain
-  # or compressed by gzip or zstd. `memintro-tool` reads it anew for each question, in memory of its own. Frozen.
+  # or compressed by gzip or zstd. `memintro-tool` reads it again for each question, in a process of its own. Frozen.
   #
   # Questions about some objects take `class:` (a name), `address:` (one or several, such as `"0x7f0012345678"`),
-  # `site:` (the line that made them: the end of a path, with or without line), `generation:` (a number or a range) and
-  # `older_than_gcs:`; all that are given must fit.
+  # `site:` (the line that made them: the end of a path, with or without line), `generation:` (a number or a range)
+  # and `older_than_gcs:`; an object must match all given ones.
   #
   # Keywords are the flags of `memintro heap`, which its help lists: `older_than_gcs: 3` is `--older-than-gcs 3`. The
   # tool checks them, and a wrong one is an ArgumentError.
@@ -27,18 +27,18 @@ module Memintro
   #   puts dump.holders(class: "Message")
   #   puts dump.histo
   class HeapDump
-    # What was found in a dump: a sentence, what limits it, and the figures by name. Frozen.
+    # An answer from a dump: a sentence, notes on its limits, and the figures by name. Frozen.
     class Answer
       include ByName
 
-      # Names of what all answers have.
+      # Names of the fields of all answers.
       ATTRIBUTES = %i[sentence notes problems truncated].freeze
 
-      # @return [String] what a tired reader needs
+      # @return [String] the main result
       attr_reader :sentence
-      # @return [List<String>] what limits the answer
+      # @return [List<String>] limits of the answer
       attr_reader :notes
-      # @return [List<Hash{Symbol => Object}>] what is wrong in the dump: `dump` (0, 1 or 2), `offset` in bytes of its
+      # @return [List<Hash{Symbol => Object}>] problems of the dump: `dump` (0, 1 or 2), `offset` in bytes of its
       #   unpacked text, `message`
       attr_reader :problems
 
@@ -70,7 +70,7 @@ module Memintro
         end
       end
 
-      # @return [Hash{Symbol => Object}] all that the tool found, frozen; docs/heap_files.md describes it
+      # @return [Hash{Symbol => Object}] all fields of the answer, frozen; docs/heap_files.md describes them
       def to_h = @values.except(:text)
 
       # @return [String] for people: the sentence, then lists
@@ -168,14 +168,14 @@ module Memintro
     # Lists the objects that retain most, or are largest themselves.
     #
     # @param flags [Hash{Symbol => Object}] `by:` (`:retained_bytes` or `:bytes`), `top:` (rows), `all:` (whether to
-    #   list what is always there, too: classes, threads, the VM's own objects)
+    #   also list lasting objects: classes, threads, the VM's own objects)
     # @return [Answer] with `:rows`
     # @raise [HeapDumpError, ArgumentError]
     # @example
     #   dump.top[:rows].first[:retained_bytes]   # => 18400160
     def top(**flags) = Answer.new(ask("top", flags))
 
-    # Says what retains most: the upper part of the dominator tree, and classes by what their objects retain.
+    # Shows the upper part of the dominator tree, and classes by retained bytes.
     #
     # @param flags [Hash{Symbol => Object}] `top:` (rows)
     # @return [Answer] with `:classes` and `:tree`
@@ -184,7 +184,7 @@ module Memintro
     #   puts dump.dominators
     def dominators(**flags) = Answer.new(ask("dominators", flags))
 
-    # Lists texts that are there more than once, those first whose copies take most.
+    # Lists texts that occur more than once, the largest total of copies first.
     #
     # @param flags [Hash{Symbol => Object}] `top:` (rows)
     # @return [Answer] with `:rows`
@@ -202,7 +202,7 @@ module Memintro
     #   dump.strings[:largest].first   # => {address: "0x7f…", bytesize: 1048576, line: "app/a.rb:3"}
     def strings(**flags) = Answer.new(ask("strings", flags))
 
-    # Says by which ways the objects are held.
+    # Shows the ways that hold the objects.
     #
     # @param flags [Hash{Symbol => Object}] which objects; `by:` (`:bytes` or `:objects`: which groups come first),
     #   `top:` (groups)
@@ -212,7 +212,7 @@ module Memintro
     #   puts dump.holders(class: "Message")
     def holders(**flags) = Holders.new(ask("holders", flags))
 
-    # Says how roots lead to the first of the objects, by ways that share no object: the shortest first.
+    # Finds ways from roots to the first of the objects, which share no object, the shortest first.
     #
     # @param paths [Integer] how many at most
     # @param flags [Hash{Symbol => Object}] which objects
@@ -224,7 +224,7 @@ module Memintro
       List.new(ask("path", { paths: paths, **flags }).fetch("paths").map { |row| HeldPath.new(row) })
     end
 
-    # Lists who refers to the objects: other objects, then roots.
+    # Lists referrers of the objects: other objects, then roots.
     #
     # @param flags [Hash{Symbol => Object}] which objects; `top:` (rows of each)
     # @return [List<Holder>]
@@ -236,7 +236,7 @@ module Memintro
       List.new(answer.fetch("referrers").map { |row| Holder.new(row) } + Holder.roots(answer))
     end
 
-    # Says what would be free if the objects were gone.
+    # Counts the memory that would be free without the objects.
     #
     # @param flags [Hash{Symbol => Object}] which objects; `top:` (rows)
     # @return [Answer] with `:retained_bytes`, `:retained_objects` and `:retained_classes`
@@ -245,8 +245,8 @@ module Memintro
     #   dump.retained(class: "Cache")[:retained_bytes]   # => 18400160
     def retained(**flags) = Answer.new(ask("retained", flags))
 
-    # Says what a later dump of the process has more or less of. With two later ones, what is new in the first of
-    # them and still there in the second: that is what piles up.
+    # Compares the dump with a later one of the process. With two later ones, `:kept` are objects that are new in the
+    # first of them and still exist in the second: those accumulate.
     #
     # @param later [Array<HeapDump, String>] one or two
     # @param flags [Hash{Symbol => Object}] `top:` (rows)
@@ -259,7 +259,7 @@ module Memintro
       Answer.new(ask("diff", flags, [path, *dumps]))
     end
 
-    # Writes the dump as a page: a treemap of what is retained, the dominator tree, classes, a search.
+    # Writes the dump as a page: a treemap of retained bytes, the dominator tree, classes, a search.
     #
     # @param output [String, #to_path] the file to write
     # @return [Answer]

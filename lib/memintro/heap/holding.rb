@@ -7,13 +7,13 @@ require_relative "../support/arguments"
 require_relative "../support/json_text"
 
 module Memintro
-  # Methods that tell who holds objects. {Memintro} is extended with them.
+  # Methods that find the holders of objects. {Memintro} is extended with them.
   #
-  # Those that need all objects have a frozen copy of the process write it, and `memintro-tool` read it, in
-  # a process of its own: this one stands still only while it is copied, and waits without Ruby's lock. docs/holders.md
-  # says what that takes.
+  # Methods that need all objects make a frozen copy of the process. The copy writes the objects, and `memintro-tool`
+  # reads them in a process of its own. This process stops only while it is copied, and waits without Ruby's lock.
+  # docs/holders.md has the costs.
   module Holding
-    # Most objects that may be asked for at once.
+    # Most objects in one call.
     MOST_OBJECTS = 10_000
     # Ways that lead only through the caller, such as the machine stack.
     OWN_WAYS = 4
@@ -21,16 +21,16 @@ module Memintro
     OWN_OBJECTS = 20
     private_constant :MOST_OBJECTS, :OWN_WAYS, :OWN_OBJECTS
 
-    # Says by which ways all objects of a class, of a call site, of an age, or these objects, are held. Ways through
-    # objects of the same classes and names are one group, so a million objects give a few lines. All that are given
-    # must fit.
+    # Finds the ways that hold all objects of a class, of a call site, of an age, or the given objects. Ways through
+    # objects of the same classes and names are one group, so a million objects give a few lines. Objects must match
+    # all given arguments.
     #
     # @param of [Class, String, Array, nil] a class or its name: its objects, without those of classes below it; or an
     #   Array of objects. A name may be any that {Memintro.histogram}, {Memintro.internals} or an answer has:
     #   `"imemo_callinfo"`, `"(singleton class)"`
     # @param site [String, nil] the line that made them, such as `"mailer.rb:12"`, or a file. Needs
     #   `Memintro.start(objects: true)`
-    # @param older_than_gcs [Integer, nil] only those that outlived so many collections. Needs the same
+    # @param older_than_gcs [Integer, nil] only objects that outlived this number of collections. Needs the same
     # @param top [Integer] groups
     # @param by [Symbol] `:bytes` or `:objects`: which ways come first
     # @param seconds [Integer] after which it is given up
@@ -59,13 +59,13 @@ module Memintro
       end
     end
 
-    # Lists the objects that keep most memory alive: their class, what they retain, their own bytes, and their way to a
-    # root. An object that another one of the list retains is in it, too. What is always there, such as classes,
-    # modules, threads that live and the VM's own objects, is left out unless it is asked for.
+    # Lists the objects that keep most memory alive: their class, retained bytes, own bytes, and way to a root. The
+    # list may contain an object and its dominator. Lasting objects, such as classes, modules, live threads and the
+    # VM's own objects, are left out unless `all` is true.
     #
     # @param count [Integer] objects
-    # @param by [Symbol] `:retained_bytes`, or `:bytes`: their own. The latter leaves nothing out
-    # @param all [Boolean] whether to list what is always there, too
+    # @param by [Symbol] `:retained_bytes`, or `:bytes`: their own bytes, which lists all objects
+    # @param all [Boolean] whether to list lasting objects as well
     # @param seconds [Integer] after which it is given up
     # @return [List<LargeObject>] without memintro itself
     # @raise [HeapDumpError, RactorError]
@@ -83,11 +83,11 @@ module Memintro
       end
     end
 
-    # Says who refers to an object: other objects, then roots (of type `ROOT`, such as `$bus`).
+    # Lists the referrers of an object: other objects, then roots (of type `ROOT`, such as `$bus`).
     #
     # @param object [Object]
     # @param seconds [Integer]
-    # @return [List<Holder>] without garbage, memintro itself, and what only the machine stack that asks holds
+    # @return [List<Holder>] without garbage, memintro itself, and objects that only the caller's machine stack holds
     # @raise [HeapDumpError, RactorError]
     # @example
     #   Memintro.referrers(message).map(&:to_s)   # => ["Array[7]"]
@@ -121,11 +121,11 @@ module Memintro
       end
     end
 
-    # What would be free if the object were gone: its own bytes, and those of all objects that only it keeps alive.
+    # The bytes that would be free without the object: its own, and those of all objects that only it keeps alive.
     #
     # @param object [Object]
     # @param seconds [Integer]
-    # @return [Integer] bytes, as Ruby counts them; of what is no object, such as small Integers, 0
+    # @return [Integer] bytes, as Ruby counts them; 0 for values without a slot, such as small Integers
     # @raise [HeapDumpError, RactorError]
     # @example
     #   Memintro.retained_size(cache)   # => 18_400_160
@@ -141,7 +141,7 @@ module Memintro
     #
     # @param class [Class, Module, nil] of this class or of one below it
     # @param min_bytes [Integer] with their memory outside of the heap, as Ruby counts it
-    # @param where [Proc, nil] is given each object, and says whether it is meant. It must not change them
+    # @param where [Proc, nil] gets each object, and returns whether it matches. It must not change objects
     # @param limit [Integer] how many at most
     # @return [List<Object>]
     # @raise [BusyError, RactorError, UnknownRubyError]
@@ -171,7 +171,7 @@ module Memintro
       untracked { Native.heap_counts.to_h.freeze }
     end
 
-    # Lists what the VM itself holds: global variables, addresses that C code has registered, finalizers, threads, the
+    # Lists the VM's own references: global variables, addresses that C code has registered, finalizers, threads, the
     # machine stack of the caller.
     #
     # @return [List<HeldValue>]
@@ -184,8 +184,8 @@ module Memintro
       untracked { List.new(Native.heap_roots.map { |row| HeldValue.new(*row) }) }
     end
 
-    # Lists what stacks and registers of threads hold: local variables with their names, and words on machine stacks
-    # that may be objects, which the collector takes for some.
+    # Lists references from stacks and registers of threads: local variables with their names, and words on machine
+    # stacks that look like objects, as the collector treats them.
     #
     # @param threads [Array<Thread>] by default all that live
     # @return [List<HeldValue>]
@@ -213,7 +213,7 @@ module Memintro
       fibers.compact.first(1).reduce(rows) { |all, fiber| all + (Native.heap_children(fiber) - all) }
     end
 
-    # As {#holders}, of what is at these addresses now: the caller need not hold it.
+    # As {#holders}, for the objects at these addresses: the caller need not hold them.
     def holders_at(addresses, top:, seconds:)
       MainRactor.only
       Loader.need(:HeapCopy, :Holders)
@@ -268,7 +268,7 @@ module Memintro
       raise ArgumentError, "of is #{Arguments.shown(text)}, which no class can be called; give the name of one"
     end
 
-    # Classes may call themselves what they like.
+    # A class may define any `name`.
     def class_name_of(klass)
       name = Module.instance_method(:name).bind_call(klass)
       return name if name

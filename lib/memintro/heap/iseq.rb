@@ -11,9 +11,10 @@ module Memintro
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[path lineno label bytes].freeze
 
-    # @return [String] the file it was compiled from, or what `eval` was given; `"(unknown)"` while it is being compiled
+    # @return [String] the file it was compiled from, or the file argument of `eval`; `"(unknown)"` while it is being
+    #   compiled
     attr_reader :path
-    # @return [Integer] its first line; 0 where there is none, and below 0 where `eval` was given that
+    # @return [Integer] its first line; 0 if there is none, and below 0 if `eval` got such a number
     attr_reader :lineno
     # @return [String] such as `"initialize"`, `"block in each"`, `"<class:User>"`
     attr_reader :label

@@ -12,12 +12,12 @@ module Memintro
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[name count bytes].freeze
 
-    # @return [String] what they have in common
+    # @return [String] their common name
     attr_reader :name
     # @return [Integer] number of objects
     attr_reader :count
-    # @return [Integer, nil] bytes of their slots and of what they own outside, as `ObjectSpace.memsize_of` counts them;
-    #   nil where only their number is known, as of {Snapshot#types}
+    # @return [Integer, nil] bytes of their slots and of what they own outside, as `ObjectSpace.memsize_of` counts
+    #   them; nil if only their number is known, as in {Snapshot#types}
     attr_reader :bytes
 
     # @api private

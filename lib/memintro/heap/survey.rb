@@ -4,14 +4,13 @@ require_relative "../runtime/main_ractor"
 require_relative "../support/paths"
 
 module Memintro
-  # Walks Ruby's heap once for all parts that a snapshot asks for, in steps of some milliseconds. Other threads run
-  # between two steps. The results stay in the memory of the extension; Ruby objects are made only for callers that ask
-  # for rows.
+  # Walks Ruby's heap once for all requested parts of a snapshot, in steps of some milliseconds. Other threads run
+  # between two steps. The results stay in the memory of the extension; Ruby objects are made only for requested rows.
   #
   # Objects of memintro are left out: instances of its classes, these classes, and the code of its files.
   # @api private
   module HeapSurvey
-    # What can be asked for, in the order of {Snapshot::Parts::ALL}.
+    # Parts of a survey, in the order of {Snapshot::Parts::ALL}.
     PARTS = %i[types classes iseqs internals occupancy].freeze
     # Each step finishes a sweep that is under way and, if Ruby offers no way around it, a marking. In a heap of this
     # many objects that takes long, so the program first gets time to finish it by itself.
@@ -22,7 +21,7 @@ module Memintro
     NAP_SECONDS = 0.005
     # States of the collector that a step does not change.
     HARMLESS = (Native::HeapSurvey.leaves_marking? ? %i[none marking] : %i[none]).freeze
-    # The files: what ends in a slash is a folder.
+    # The files; a name that ends in a slash is a folder.
     OWN = [*["#{Paths::LIB}/memintro.rb", Memintro.method(:untracked).source_location&.first].compact.flat_map do |file|
       [file, "#{file.delete_suffix('.rb')}/"]
     end, "#{Paths::LIB}/puma/plugin/memintro.rb"].uniq.each(&:freeze).freeze
@@ -31,7 +30,7 @@ module Memintro
     # @param parts [Array<Symbol>] of {PARTS}; with `:old` types and classes have old objects only,
     #   with `:outlived` types, classes, iseqs and internals those that have outlived a collection. Unless
     #   {.tells_outlived?}, garbage is collected, and the whole walk is one step
-    # @param counters [Hash{Symbol => Integer}] what `GC.stat` said: it says so again when the last page has been seen
+    # @param counters [Hash{Symbol => Integer}] gets `GC.stat` when the last page has been visited
     # @return [Native::HeapSurvey] after the whole walk
     # @raise [RactorError, BusyError, UnknownRubyError]
     def self.take(parts, counters)
@@ -50,7 +49,7 @@ module Memintro
       survey&.clear unless found
     end
 
-    # @return [Boolean] whether a walk knows which objects have outlived a collection, whenever that was
+    # @return [Boolean] whether a walk knows which objects have outlived a collection, at any time
     def self.tells_outlived?
       Native::HeapSurvey.tells_outlived?
     end

@@ -3,7 +3,7 @@
 require_relative "../support/list"
 
 module Memintro
-  # What the methods of {HeapFigures} do. Loaded with the first of them.
+  # Implements the methods of {HeapFigures}. Loaded with the first of them.
   # @api private
   module HeapWalks
     # Figures of 2,000 iseqs, four for each; other threads may run after each slice.
@@ -50,11 +50,12 @@ module Memintro
       for_rows { |rows| Native.histogram(by_count, count) { |slice| add(rows, HistogramRow, slice) } }
     end
 
-    # @return [Array(Occupancy, Hash{Symbol => Integer})] and what `GC.stat` said at the same instant
+    # @return [Array(Occupancy, Hash{Symbol => Integer})] with `GC.stat` of the same instant
     def self.occupancy_and_counters
       Memintro.untracked do
         holders = []
-        # As the extension calls it: Ruby 3.4 makes an object at the first such call, which must not be amid the two.
+        # In the form of the extension's call: Ruby 3.4 makes an object at the first such call, which must not be
+        # between the two.
         counters = GC.stat
         GC.public_send(:stat, counters)
         pools = Native.occupancy(counters) { |slice| add(holders, Occupancy::Holder, slice) }
