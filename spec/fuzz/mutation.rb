@@ -29,7 +29,7 @@ module Fuzz
 
     # @param text [String] with JSON lines, or JSON as a whole
     # @return [String]
-    def of(text)
+    def mutate(text)
       text = text.b
       rounds = pick([1, 1, 1, 2, 3, 8])
       rounds.times { text = @random.rand < 0.6 ? other_values(text) : other_bytes(text) }

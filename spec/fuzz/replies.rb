@@ -66,13 +66,13 @@ module Fuzz
     def coin = @mutation.random.rand < 0.5
 
     def reply(answer)
-      return @mutation.of(refusal) if @mutation.random.rand < 0.1
+      return @mutation.mutate(refusal) if @mutation.random.rand < 0.1
 
       body = answer == :text ? TEXT : JSON.generate(@honest.fetch(answer))
       # What is wrong inside of an answer is found behind a header and sizes that are right, too.
-      return framed(@mutation.of(body), answer) if coin
+      return framed(@mutation.mutate(body), answer) if coin
 
-      @mutation.of(framed(body, answer))
+      @mutation.mutate(framed(body, answer))
     end
 
     def framed(body, answer)

@@ -64,7 +64,7 @@ module Fuzz
       command, arguments = @mutation.pick(ARGUMENTS.to_a)
       request = JSON.generate(memintro: Memintro::VERSION, protocol: 1, command: command, arguments: arguments,
                               stream: @mutation.random.rand < 0.5)
-      text = @mutation.of("#{request}\n")
+      text = @mutation.mutate("#{request}\n")
       text.end_with?("\n") ? text : "#{text}\n"
     end
 

@@ -27,7 +27,7 @@ module Fuzz
     end
 
     def make
-      @mutation.of("#{@mutation.pick(@right)}\n")
+      @mutation.mutate("#{@mutation.pick(@right)}\n")
     end
 
     def try(input)

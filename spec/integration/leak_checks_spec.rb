@@ -30,7 +30,7 @@ RSpec.describe "Checks for leaks" do
   def found(code)
     run_ruby(code: <<~RUBY, requires: %w[fiddle json memintro memintro/measure/leak_check]).must_succeed.json
       def check(iterations: 100, warm_up: 20, per_iteration: 0, &block)
-        Memintro::LeakCheck.new(iterations: iterations, warm_up: warm_up, per_iteration: per_iteration).of(block)
+        Memintro::LeakCheck.new(iterations: iterations, warm_up: warm_up, per_iteration: per_iteration).run(block)
       end
       def blocks(size) = Fiddle.malloc(size)
       #{code}

@@ -9,7 +9,7 @@ RSpec.describe "Memintro::MemoryLine" do
   def quoted(value) = Memintro::MemoryLine.quote(value)
 
   # The line of an object whose only field is a path.
-  def line_of(path, format) = Memintro::MemoryLine.new([:path], format).of(Struct.new(:path).new(path))
+  def line_of(path, format) = Memintro::MemoryLine.new([:path], format).render(Struct.new(:path).new(path))
 
   # What is taken apart again by the rules that docs/memory_lines.md gives.
   def parsed(line)
@@ -86,7 +86,7 @@ RSpec.describe "Memintro::MemoryLine" do
 
   it "leaves out what is not known" do
     figures = Struct.new(:a, :b, :c).new(1, nil, 2.5)
-    expect(Memintro::MemoryLine.new(%i[a b c], :logfmt).of(figures)).to eq("MEMORY a=1 c=2.5")
-    expect(Memintro::MemoryLine.new(%i[a b c], :json).of(figures)).to eq('{"event":"MEMORY","a":1,"c":2.5}')
+    expect(Memintro::MemoryLine.new(%i[a b c], :logfmt).render(figures)).to eq("MEMORY a=1 c=2.5")
+    expect(Memintro::MemoryLine.new(%i[a b c], :json).render(figures)).to eq('{"event":"MEMORY","a":1,"c":2.5}')
   end
 end

@@ -38,10 +38,10 @@ RSpec.describe "Memintro::MemoryReading" do
     allow(GC).to receive_messages(stat: 20_000, count: 12)
     reading = Memintro::MemoryReading.new(true, 3.25)
     fields = Memintro::MemoryReading::FIELDS.keys
-    expect(Memintro::MemoryLine.new(fields, :logfmt).of(reading))
+    expect(Memintro::MemoryLine.new(fields, :logfmt).render(reading))
       .to eq("MEMORY rss_bytes=1000000 live_objects=20000 malloc_live_bytes=8000 " \
              "malloc_live_bytes_standard_error=500.0 gc_count=12 gc_ms=3.3")
-    expect(JSON.parse(Memintro::MemoryLine.new([*fields, :pid], :json).of(reading)))
+    expect(JSON.parse(Memintro::MemoryLine.new([*fields, :pid], :json).render(reading)))
       .to include("event" => "MEMORY", "rss_bytes" => 1_000_000, "gc_ms" => 3.3, "pid" => Process.pid)
   end
 end

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# `memintro snapshot -- CMD`, `diff`, `iseqs` and `histogram` let each Ruby process of CMD require this file. It raises
-# nothing: the program runs even if memintro fails.
+# Each Ruby process of CMD in `memintro snapshot -- CMD`, `diff`, `iseqs` and `histogram` requires this file. It
+# raises nothing: the program runs even if memintro fails.
 require_relative "../support/brake" unless defined?(Memintro::Brake)
 
 unless Memintro::Brake.on? || defined?(Memintro::LaunchedCommand)
   begin
-    # A process has one memintro: that of the program, where the program has loaded it before.
+    # A process has one memintro: that of the program, if the program has loaded it before.
     code = defined?(Memintro::Paths) ? Memintro::Paths::CODE : File.dirname(__dir__)
     require_relative code
     require_relative "#{code}/integrations/launched_command"

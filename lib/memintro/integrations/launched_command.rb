@@ -10,15 +10,15 @@ require_relative "../report/leaks_report"
 require_relative "../report/heap_table"
 
 module Memintro
-  # What `memintro snapshot`, `diff`, `iseqs`, `histogram`, `account` and `leaks` do inside the program that they start:
-  # read its figures when it ends and, with --every, at an interval. Used by integrations/launched_autorun.
+  # The part of `memintro snapshot`, `diff`, `iseqs`, `histogram`, `account` and `leaks` inside the program that they
+  # start: reads its figures when it ends and, with --every, at an interval. Used by integrations/launched_autorun.
   #
   # The program must not be affected: errors are reported once, on standard error.
   # @api private
   class LaunchedCommand
     include WarnOnce
 
-    # Prefix of the variables that say what to do.
+    # Prefix of the variables with its instructions.
     PREFIX = "MEMINTRO_LAUNCHED_"
     # Seconds that the thread of --every may take to finish at the end of the program.
     PATIENCE = 10
@@ -59,8 +59,8 @@ module Memintro
 
     private
 
-    # Garbage is collected first: it would only hide what is kept. A write that has begun is finished before: it would
-    # have the number of this one, or be lost.
+    # Collects garbage first, because it would hide retained memory. Waits for a write in progress, which would
+    # otherwise get the same number, or be lost.
     def write_last
       @background&.stop(patience: PATIENCE)
       GC.start unless self["EVERY"]
@@ -72,7 +72,7 @@ module Memintro
       value unless value.to_s.empty?
     end
 
-    # In a forked child the numbers begin again, and growth counts from the fork.
+    # In a forked child the numbers start again, and growth counts from the fork.
     def begin_process
       @number = 0
       return unless self["COMMAND"] == "diff"

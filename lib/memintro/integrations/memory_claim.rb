@@ -8,24 +8,24 @@ require_relative "../support/brake"
 require_relative "memory_claim_text"
 
 module Memintro
-  # What a test claims about the memory of a block. The matchers of RSpec and the assertions of Minitest check the same
-  # claims, with the same options and the same words.
+  # A claim of a test about the memory of a block. The matchers of RSpec and the assertions of Minitest check the same
+  # claims, with the same options and the same texts.
   # @api private
   class MemoryClaim
-    # Iterations that tell whether a block leaks, unless a test says how many.
+    # Default number of iterations of a leak check.
     LEAK_ITERATIONS = 100
-    # Fewer do not tell a leak from a disturbance.
+    # With fewer, a leak cannot be distinguished from noise.
     LEAST_LEAK_ITERATIONS = 10
-    # Most iterations that are measured one by one, unless a test says how many.
+    # Default limit of iterations that are measured one by one.
     ITERATIONS = 20
     # Iterations before these.
     WARM_UP = 2
-    # Most that a test may ask for.
+    # Most iterations that a test may request.
     MOST_ITERATIONS = 1_000_000
     private_constant :LEAK_ITERATIONS, :LEAST_LEAK_ITERATIONS, :ITERATIONS, :WARM_UP, :MOST_ITERATIONS
 
     class << self
-      # That the block leaks more than so many bytes an iteration.
+      # The claim that the block leaks more than a number of bytes an iteration.
       #
       # @param iterations [Integer]
       # @param warm_up [Integer, nil] nil: a fifth of the iterations
@@ -42,7 +42,7 @@ module Memintro
         new(check, LeakText.new(per_iteration))
       end
 
-      # That an iteration allocates, or retains, more than so many bytes.
+      # The claim that an iteration allocates, or retains, more than a number of bytes.
       #
       # @param figure [Symbol] `:allocated_bytes` or `:retained_bytes`
       # @param bytes [Integer]
@@ -55,7 +55,7 @@ module Memintro
         new(check(figure, bytes, iterations, warm_up), text)
       end
 
-      # That an iteration retains objects of these classes.
+      # The claim that an iteration retains objects of these classes.
       #
       # @param classes [Array<Class>]
       # @return [MemoryClaim]
@@ -94,22 +94,23 @@ module Memintro
     # @return [String] such as "leak memory"
     def description = @text.description
 
-    # Runs the block as often as it takes.
+    # Runs the block until the check decides.
     #
     # @param block [Proc]
-    # @return [Boolean] whether the block does what is claimed
+    # @return [Boolean] whether the claim is true
     # @raise [DisabledError, UnsupportedError, Error] if nothing can be measured
     def true_of?(block)
       raise DisabledError, disabled unless @check
 
-      @verdict = @check.of(block)
+      @verdict = @check.run(block)
       @verdict.above?
     end
 
-    # @return [String] what was found, who did it, and who holds what is left; for a test that did not expect it
-    def message = @text.of(@verdict)
+    # @return [String] the message of a failed test: the finding, the lines that made the memory, and the holders of
+    #   the rest
+    def message = @text.render(@verdict)
 
-    # @return [String] why nothing is checked under `MEMINTRO_DISABLE`
+    # @return [String] why there is no check under `MEMINTRO_DISABLE`
     def disabled = "#{Brake.cause}, so memory is not measured"
   end
 end

@@ -7,21 +7,21 @@ require_relative "../support/table"
 require_relative "../support/units"
 
 module Memintro
-  # What a test prints about the memory of a block: first the sentence, then the lines that made the memory, then who
-  # holds it.
+  # The message of a test about the memory of a block: the sentence, then the lines that made the memory, then its
+  # holders.
   # @api private
   class ClaimText
-    # Above this size of the process, its objects are not searched for those that hold what is left.
+    # Largest process whose objects are searched for holders.
     MOST_RSS_BYTES = 1 << 30
     # Seconds after which that search is given up.
     SEARCH_SECONDS = 20
-    # Ways that are shown.
+    # Ways to show.
     WAYS = 3
     private_constant :MOST_RSS_BYTES, :SEARCH_SECONDS, :WAYS
 
     # @param verdict [LeakCheck::Outcome, ClaimCheck::Outcome]
     # @return [String]
-    def of(verdict)
+    def render(verdict)
       return "expected the block to #{description}, but #{finding(verdict)}" unless verdict.above?
 
       [finding(verdict) + place(verdict.lines), *tables(verdict.lines), *holders(verdict.lines)].join("\n")
@@ -57,7 +57,7 @@ module Memintro
       @names.short(line)
     end
 
-    # Who holds the objects with most bytes.
+    # The holders of the objects with most bytes.
     def holders(lines)
       line = lines.find { |one| one.addresses.any? }
       return [] unless line
@@ -84,7 +84,7 @@ module Memintro
       low.nil? || [low, high] == [number, number] ? text : "#{text} (between #{number(low)} and #{number(high)})"
     end
 
-    # The same of bytes, and how many of them no table has.
+    # The same for bytes, with the bytes that are in no table.
     def bytes_figure(verdict)
       return figure(verdict, "byte") unless verdict.stacks.positive?
 
@@ -96,7 +96,7 @@ module Memintro
     end
   end
 
-  # What a block leaks.
+  # The text about a leaking block.
   # @api private
   class LeakText < ClaimText
     # Titles of the tables.
@@ -126,7 +126,7 @@ module Memintro
     end
   end
 
-  # How many bytes an iteration allocates or retains.
+  # The text about the bytes that an iteration allocates or retains.
   # @api private
   class BytesText < ClaimText
     # Titles of the tables.
@@ -155,11 +155,11 @@ module Memintro
       "the block #{verb} #{bytes_figure(verdict)}, more than #{Units.count(@most)}"
     end
 
-    # What was only allocated needs no holder.
+    # Allocated bytes need no holder.
     def holders(lines) = @allocated ? [] : super
   end
 
-  # How many objects of some classes an iteration retains.
+  # The text about the objects that an iteration retains.
   # @api private
   class ObjectsText < ClaimText
     # Titles of the tables.

@@ -6,14 +6,15 @@ require_relative "../logging/memory_line_log"
 require_relative "../logging/request_measurement"
 
 module Memintro
-  # Rack middleware: one line in the log for each request, with what it cost in memory. `require "memintro/rack"`.
+  # Rack middleware: one line in the log for each request, with its cost in memory. `require "memintro/rack"`.
   #
   #     MEMORY method=GET path=/posts status=200 duration_ms=12.3 rss_bytes=91230208 rss_delta_bytes=4096 …
   #
-  # A request lasts until its body is closed, streaming included. `malloc_bytes` and `malloc_calls` are those of its own
-  # thread, and are present only if they are exact: while {Memintro.start} tracks; in sampled mode only `malloc_bytes`.
-  # Names of figures of the process say so. docs/memory_lines.md explains each field. Costs about 10 µs a request, twice
-  # that on busy cores. Errors of memintro do not reach the application. Under `MEMINTRO_DISABLE` it passes requests on.
+  # A request lasts until its body is closed, streaming included. `malloc_bytes` and `malloc_calls` are those of its
+  # own thread, and are present only if they are exact: while {Memintro.start} tracks; in sampled mode only
+  # `malloc_bytes`. Figures of the process have `process` or `rss` in their names. docs/memory_lines.md explains each
+  # field. Costs about 10 µs a request, twice that on busy cores. Errors of memintro do not reach the application.
+  # Under `MEMINTRO_DISABLE` it passes requests on.
   #
   # @example
   #   require "memintro/rack"
@@ -23,22 +24,23 @@ module Memintro
     KEY = "memintro.request"
 
     # @param app [#call]
-    # @param skip [String, Regexp, #call, Array, nil] requests to leave alone: paths with this beginning, paths that
-    #   match, or whatever the callable says of the Rack environment
+    # @param skip [String, Regexp, #call, Array, nil] requests without a line: paths with this beginning, paths that
+    #   match, or Rack environments for which the callable returns true
     # @param options [Hash] of the line
-    # @option options [Array<Symbol>] :fields what the line holds, in order; by default all but `freed_bytes` and
-    #   `fragmentation_bytes`, `time` only where the log does not say it
+    # @option options [Array<Symbol>] :fields fields of the line, in order; by default all except `freed_bytes` and
+    #   `fragmentation_bytes`, with `time` only if the log does not add it
     # @option options [Symbol] :format `:logfmt` or `:json`
-    # @option options [Integer] :one_in a line for one request in so many; without it for all, or with `over:` for
-    #   those alone
-    # @option options [Integer] :over a line for each request that asked malloc for more bytes than that, or, where that
-    #   is not known, during which RSS grew by more
+    # @option options [Integer] :one_in writes a line for one request in this many; default: for all, or with `over:`
+    #   only for those
+    # @option options [Integer] :over writes a line for each request that allocated more bytes or, if that is unknown,
+    #   during which RSS grew by more
     # @option options [Boolean] :fragmentation adds `fragmentation_bytes`, the resident memory that malloc has free but
     #   keeps. Each line then takes an account of the process ({Memintro.account}), 0.03 to 0.2 s for each GiB, in the
     #   thread of the request, after its end. Use it with `one_in:` or `over:`
     # @option options [#info, #write] :logger by default `rack.logger`, else Rails', else standard error
     # @param max_rss_bytes [Integer, nil] a bound that RSS should stay below
-    # @param max_growth_bytes_per_hour [Integer, nil] a bound for the growth of RSS, told from at least ten minutes
+    # @param max_growth_bytes_per_hour [Integer, nil] a bound for the growth of RSS, computed from at least ten
+    #   minutes
     # @param on_limit [#call, nil] gets a {LimitExceeded} in a thread of its own, once for each time that a bound
     #   is crossed; nil: the log gets the {Diff} of two snapshots instead, the first of them taken at the first request.
     #   They walk Ruby's heap, which takes about 10 ms for each million objects
@@ -57,7 +59,7 @@ module Memintro
 
     # @param env [Hash]
     # @return [Array(Integer, Hash, #each)] the application's answer; a body that is no Array is wrapped, unless the
-    #   server tells when it has finished
+    #   server reports the end of the response
     def call(env)
       return @app.call(env) if @off || env.key?(KEY) || skip?(env)
 

@@ -7,15 +7,15 @@ module Memintro
   # Assertions of Minitest for the memory of a block. `require "memintro/minitest"` makes them available in each test,
   # and as expectations in specs.
   #
-  # What a block leaks, allocates or retains is what its own thread does there: blocks of malloc and slots of Ruby
-  # objects, counted exactly. The block runs several times. docs/leak_checks.md says how it is decided.
+  # The figures are those of the block's own thread: blocks of malloc and slots of Ruby objects, counted exactly. The
+  # block runs several times. docs/leak_checks.md explains the decision.
   module MinitestAssertions
-    # Fails if the block leaks: if its iterations leave memory behind, one after the other. Caches that fill, and
-    # collections at any time, are no leak.
+    # Fails if the block leaks: if each iteration leaves memory behind. Caches that fill up, and collections at any
+    # time, are no leak.
     #
     # @param message [String, nil] to begin the failure with
-    # @option options [Integer] :iterations how often the block runs, about; five times as often if it seems to leak.
-    #   At least 10
+    # @option options [Integer] :iterations approximate number of runs, at least 10; five times as many if the block
+    #   seems to leak
     # @option options [Integer, nil] :warm_up iterations before these; nil: a fifth of them
     # @option options [Integer] :per_iteration bytes that each iteration may leave
     # @yield
@@ -36,8 +36,8 @@ module Memintro
       assert_memory(__callee__, message, true, block) { MemoryClaim.leak(**options) }
     end
 
-    # Fails if the block allocates more than so many bytes each time it runs: those that it asks malloc for, and the
-    # slots of the objects that it makes.
+    # Fails if the block allocates more than this number of bytes in each run: bytes from malloc, and the slots of the
+    # objects that it makes.
     #
     # @param bytes [Integer]
     # @param message [String, nil] to begin the failure with
@@ -52,8 +52,8 @@ module Memintro
       assert_memory(__callee__, message, false, block) { MemoryClaim.above(:allocated_bytes, bytes, **options) }
     end
 
-    # Fails if the block leaves more than so many bytes behind each time it runs: of what it allocated, those that are
-    # live after a full collection at its end.
+    # Fails if the block leaves more than this number of bytes behind in each run: bytes that it allocated and that
+    # are live after a full collection at its end.
     #
     # @param bytes [Integer]
     # @param message [String, nil] to begin the failure with
@@ -68,8 +68,8 @@ module Memintro
       assert_memory(__callee__, message, false, block) { MemoryClaim.above(:retained_bytes, bytes, **options) }
     end
 
-    # Fails if the block makes objects of these classes, or of classes below, that are alive after a full collection at
-    # its end.
+    # Fails if the block makes objects of these classes, or of their subclasses, that are alive after a full
+    # collection at its end.
     #
     # @param classes [Array<Class>]
     # @option options [Integer] :iterations how often the block runs at most; mostly five times are enough
@@ -92,7 +92,7 @@ module Memintro
 
     private
 
-    # Whoever runs the tests with MEMINTRO_DISABLE sees these tests as skipped.
+    # With MEMINTRO_DISABLE these tests are skipped.
     def assert_memory(name, message, expected, block)
       raise ArgumentError, "#{name} needs a block: #{name} { … }" unless block
 

@@ -6,8 +6,8 @@ require_relative "../support/paths"
 require_relative "../support/warn_once"
 
 module Memintro
-  # The report that a process writes about itself at its end. Used by memintro/autorun. What a report to a file or at an
-  # interval takes is loaded with the first of these.
+  # The report that a process writes about itself at its end. Used by memintro/autorun. Code for reports to a file or
+  # at an interval is loaded with the first such report.
   class ProcessReport
     include WarnOnce
 
@@ -32,7 +32,7 @@ module Memintro
     end
 
     def initialize
-      # Settings are those of the variables now, whatever the program makes of these.
+      # Settings come from the variables as they are now; later changes by the program have no effect.
       @variables = ENV.select { |name, _| name.start_with?(Defaults::PREFIX) }
       @warned = false
     end
@@ -45,7 +45,7 @@ module Memintro
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       begin_to_track
       @stream = Defaults::STREAMS[setting(:report)]
-      # Streams need nothing of that, in any process.
+      # Streams need none of that, in any process.
       aim unless @stream
       repeat if setting(:every)
       ProcessReport.installed = self
@@ -82,9 +82,9 @@ module Memintro
 
     def untracked(&block) = Memintro.untracked(&block)
 
-    # The program may leave the folders of memintro, by chroot or as another user. The text of a report needs no other
-    # file. In sampled mode, it counts for more to be light: what writes another report is loaded when it is written,
-    # and where that is not possible a raw dump is left, which `memintro report` shows.
+    # The program may lose access to memintro's folders, by chroot or as another user. The text of a report needs no
+    # other file. In sampled mode, low memory matters more: code for other formats is loaded when the report is
+    # written. If that fails, a raw dump is left, which `memintro report` shows.
     def load_methods
       LazyMethods.load(:Configured)
       LazyMethods.load(:Reporting)
@@ -164,7 +164,7 @@ module Memintro
       Native.dump_at_exit(nil) if @target
     end
 
-    # What the hook writes needs no file of memintro's.
+    # The hook's dump needs no file of memintro's.
     def leave_dump
       return false unless @target&.replaceable?
 

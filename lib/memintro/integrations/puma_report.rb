@@ -13,7 +13,7 @@ module Memintro
     # One process, or all of them. Each field of the line is a method, except `time`, which Puma's log does not write.
     Row = Struct.new(:process, :index, :pid, :rss_bytes, :pss_bytes, :uss_bytes, :requests, :workers,
                      keyword_init: true)
-    # Seconds between two reports, unless told otherwise.
+    # Default number of seconds between two reports.
     DEFAULT_SECONDS = 60
     # Sets the seconds.
     VARIABLE = "MEMINTRO_PUMA_EVERY"
@@ -26,7 +26,7 @@ module Memintro
     end
 
     # @return [Float]
-    # @raise [ArgumentError] where the variable holds no such number
+    # @raise [ArgumentError] if the variable holds no such number
     def self.seconds
       text = ENV.fetch(VARIABLE, "")
       text.empty? ? DEFAULT_SECONDS.to_f : Settings[:every].parse(text, VARIABLE)
@@ -45,7 +45,7 @@ module Memintro
 
     # @return [void]
     def write
-      rows.each { |row| @target.write(@line.of(row), log) }
+      rows.each { |row| @target.write(@line.render(row), log) }
     rescue StandardError => e
       @target.tell_once(e)
     end

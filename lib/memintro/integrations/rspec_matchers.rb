@@ -6,14 +6,14 @@ require_relative "memory_claim"
 module Memintro
   # Matchers of RSpec for the memory of a block. `require "memintro/rspec"` makes them available in each example.
   #
-  # What a block leaks, allocates or retains is what its own thread does there: blocks of malloc and slots of Ruby
-  # objects, counted exactly. The block runs several times. docs/leak_checks.md says how it is decided.
+  # The figures are those of the block's own thread: blocks of malloc and slots of Ruby objects, counted exactly. The
+  # block runs several times. docs/leak_checks.md explains the decision.
   module RSpecMatchers
-    # Matches a block that leaks: whose iterations leave memory behind, one after the other. Caches that fill, and
-    # collections at any time, are no leak.
+    # Matches a block that leaks: each iteration leaves memory behind. Caches that fill up, and collections at any
+    # time, are no leak.
     #
-    # @option options [Integer] :iterations how often the block runs, about; five times as often if it seems to leak.
-    #   At least 10
+    # @option options [Integer] :iterations approximate number of runs, at least 10; five times as many if the block
+    #   seems to leak
     # @option options [Integer, nil] :warm_up iterations before these; nil: a fifth of them
     # @option options [Integer] :per_iteration bytes that each iteration may leave
     # @return [MemoryMatcher]
@@ -23,8 +23,8 @@ module Memintro
     #   expect { import(rows) }.not_to leak_memory(iterations: 30, per_iteration: 64)
     def leak_memory(**options) = memory_matcher("leak_memory", MemoryClaim.leak(**options))
 
-    # Matches a block that allocates so many bytes at most, each time it runs: those that it asks malloc for, and the
-    # slots of the objects that it makes.
+    # Matches a block that allocates at most this number of bytes in each run: bytes from malloc, and the slots of the
+    # objects that it makes.
     #
     # @param bytes [Integer]
     # @option options [Integer] :iterations how often the block runs at most; mostly five times are enough
@@ -38,8 +38,8 @@ module Memintro
       memory_matcher("allocate_at_most", claim, at_most: "allocate at most #{bytes} bytes an iteration")
     end
 
-    # Matches a block that leaves so many bytes at most behind, each time it runs: of what it allocated, those that are
-    # live after a full collection at its end.
+    # Matches a block that leaves at most this number of bytes behind in each run: bytes that it allocated and that
+    # are live after a full collection at its end.
     #
     # @param bytes [Integer]
     # @option options [Integer] :iterations how often the block runs at most; mostly five times are enough
@@ -53,8 +53,8 @@ module Memintro
       memory_matcher("retain_at_most", claim, at_most: "retain at most #{bytes} bytes an iteration")
     end
 
-    # Matches a block that makes objects of these classes, or of classes below, that are alive after a full collection
-    # at its end.
+    # Matches a block that makes objects of these classes, or of their subclasses, that are alive after a full
+    # collection at its end.
     #
     # @param classes [Array<Class>]
     # @option options [Integer] :iterations how often the block runs at most; mostly five times are enough
@@ -67,7 +67,7 @@ module Memintro
 
     private
 
-    # Whoever runs the tests with MEMINTRO_DISABLE sees these examples as skipped.
+    # With MEMINTRO_DISABLE these examples are skipped.
     def memory_matcher(name, claim, at_most: nil)
       skip(claim.disabled) if Brake.holds? && respond_to?(:skip)
 
@@ -79,16 +79,16 @@ module Memintro
   class MemoryMatcher
     include ::RSpec::Matchers::Composable
 
-    # RSpec runs the blocks of `a.and b` within each other: that of the second matcher runs the first one.
+    # RSpec nests the blocks of `a.and b`: the block of the second matcher runs the first one.
     COMPOUND = %r{/rspec/matchers/built_in/compound\.rb\z}
-    # A variable of the thread: where a matcher that is run so leaves the block of the test.
+    # A variable of the thread, in which a nested matcher leaves the block of the test.
     BLOCK = :__memintro_block
     private_constant :COMPOUND, :BLOCK
 
     # @api private
     # @param name [String] of the method
     # @param claim [MemoryClaim]
-    # @param at_most [String, nil] the opposite of what is claimed, if the matcher stands for that
+    # @param at_most [String, nil] the opposite of the claim, if the matcher stands for that
     def initialize(name, claim, at_most)
       @name = name
       @claim = claim

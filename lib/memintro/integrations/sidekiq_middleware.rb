@@ -4,7 +4,7 @@ require_relative "../logging/job_measurement"
 require_relative "../logging/memory_line_log"
 
 module Memintro
-  # Sidekiq server middleware: one line in the log for each job, with what it cost in memory.
+  # Sidekiq server middleware: one line in the log for each job, with its cost in memory.
   # `require "memintro/sidekiq"`.
   #
   #     MEMORY job=Import queue=default duration_ms=812.4 rss_bytes=… malloc_bytes=… … jid=3d1c…
@@ -35,7 +35,7 @@ module Memintro
     end
 
     # @param _worker [Object] the job's instance
-    # @param message [Hash] what Sidekiq knows of the job
+    # @param message [Hash] Sidekiq's data of the job
     # @param queue [String]
     # @yield the job
     # @return [Object] the block's value

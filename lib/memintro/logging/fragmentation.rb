@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Memintro
-  # What lines say of memory that malloc has free but keeps. It takes an account of the process: a copy of it counts.
+  # The figure of free memory that malloc keeps, for lines. It takes an account of the process, which a copy of the
+  # process counts.
   # @api private
   module Fragmentation
     LOCK = Mutex.new
@@ -10,10 +11,10 @@ module Memintro
     @begun = 0.0
     @bytes = nil
 
-    # Threads that ask while another one measures share the next measurement, so that a busy server makes one copy of
-    # itself at a time.
+    # Threads that request it during a measurement share the next one, so a busy server makes one copy of itself at a
+    # time.
     #
-    # @return [Integer, nil] resident bytes; nil where it cannot be known
+    # @return [Integer, nil] resident bytes; nil if unknown
     def self.bytes
       asked = now
       LOCK.synchronize do
@@ -25,7 +26,7 @@ module Memintro
       end
     end
 
-    # Where the inside of the allocator is not known, nothing is better than a zero.
+    # For an allocator with unknown internals, nil is better than a zero.
     def self.measure
       free = Memintro.account(ruby: false)[:malloc_free]
       free.bytes if free.details[:inside_known]

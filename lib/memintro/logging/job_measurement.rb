@@ -3,7 +3,7 @@
 require_relative "work_measurement"
 
 module Memintro
-  # One job: what it was, and what it cost. Each field of the line except `time` is a method.
+  # One job: its name and its cost. Each field of the line except `time` is a method.
   #
   # @api private
   class JobMeasurement < WorkMeasurement

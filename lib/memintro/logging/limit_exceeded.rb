@@ -13,7 +13,7 @@ module Memintro
 
     # @return [Symbol] `:rss`, or `:growth` for growth an hour
     attr_reader :limit
-    # @return [Integer] what was found: RSS, or by how much it grows in an hour
+    # @return [Integer] the measured figure: RSS, or its growth in an hour
     attr_reader :value_bytes
     # @return [Integer] the bound
     attr_reader :limit_bytes

@@ -30,7 +30,7 @@ module Memintro
     # @param target [LogTarget]
     # @param format [Symbol] of the log, one of {MemoryLine::FORMATS}
     # @param clock [#call] seconds that never go back
-    # @return [Limits, nil] nil where there is no bound
+    # @return [Limits, nil] nil without a bound
     def self.build(max_rss_bytes, max_growth_bytes_per_hour, on_limit, target, format: :logfmt, clock: MONOTONIC)
       rss = Arguments.count(:max_rss_bytes, max_rss_bytes, least: 1, optional: true)
       growth = Arguments.count(:max_growth_bytes_per_hour, max_growth_bytes_per_hour, least: 1, optional: true)
@@ -80,7 +80,7 @@ module Memintro
 
     private
 
-    # Also called in a forked child, where the findings of its parent do not hold.
+    # Also called in a forked child, where the parent's results are not valid.
     def begin_process
       @pid = Process.pid
       @over = {}
@@ -120,7 +120,7 @@ module Memintro
     def tell(exceeded, logger)
       return @on_limit.call(exceeded) if @on_limit
 
-      line = @line.of(exceeded)
+      line = @line.render(exceeded)
       later = Memintro.snapshot(*PARTS)
       earlier = @earlier
       @earlier = later

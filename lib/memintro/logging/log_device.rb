@@ -21,7 +21,7 @@ module Memintro
     end
 
     # @yield writes a line
-    # @return [String, nil] what was warned of; nil where all went well, as far as can be told
+    # @return [String, nil] the warning; nil if none was seen
     def self.watch
       install unless @installed
       fiber = Thread.current

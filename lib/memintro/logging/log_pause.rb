@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Handles lines while their log cannot be written: none is tried for some seconds, then one. All lost lines are
-  # counted, and the next line that is written contains their number. Shared by all threads.
+  # Handles lines while their log cannot be written: after a failure there is no attempt for some seconds, then one.
+  # All lost lines are counted, and the next written line contains their number. Shared by all threads.
   # @api private
   class LogPause
-    # Seconds between two tries.
+    # Seconds between two attempts.
     SECONDS = 5
     # Name of the count in a line.
     FIELD = "dropped_lines"
@@ -19,8 +19,8 @@ module Memintro
       @due = 0
     end
 
-    # @return [Integer, nil] how many lines were lost since one was written: the caller writes now, says so, and tells
-    #   {settle} how it went. Nil: not now, and the line counts as lost.
+    # @return [Integer, nil] how many lines were lost since the last written one: the caller writes now, with that
+    #   number, and passes the outcome to {settle}. Nil: the caller must not write now, and the line counts as lost.
     def turn
       return 0 unless @over
 
@@ -32,15 +32,15 @@ module Memintro
           next
         end
 
-        # Other threads wait for the result of this try.
+        # Other threads wait for the result of this attempt.
         @due = now + SECONDS
         @dropped.tap { @dropped = 0 }
       end
     end
 
     # @param carried [Integer] what {turn} answered
-    # @param outcome [Symbol] `:written`; `:lost`, which says nothing of the next line; `:stuck`, where no other line
-    #   can be written either
+    # @param outcome [Symbol] `:written`; `:lost`, which does not concern the next line; `:stuck`: other lines cannot
+    #   be written either
     # @return [void]
     def settle(carried, outcome)
       lost = outcome != :written

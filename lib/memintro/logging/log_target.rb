@@ -33,7 +33,7 @@ module Memintro
     @seen = nil
 
     class << self
-      # @return [#info, #write, nil] the last logger of a request: what there is at hand outside of any
+      # @return [#info, #write, nil] the logger of the last request, for use outside of requests
       attr_reader :seen
 
       # @param logger [#info, #write, nil]
@@ -46,7 +46,7 @@ module Memintro
     end
 
     # @param logger [#info, #write]
-    # @return [Boolean] whether lines get a time there, as far as can be told. A logger's do, a file's do not.
+    # @return [Boolean] whether lines get a time there, as far as is known: true for loggers, false for files
     def self.writes_time?(logger)
       return false unless logger.respond_to?(:info)
 
@@ -99,7 +99,7 @@ module Memintro
 
     private
 
-    # @return [Array(Symbol, String)] what {LogPause} wants to know, and why a line is lost
+    # @return [Array(Symbol, String)] the outcome for {LogPause}, and why a line is lost
     def attempt(line, logger)
       warning = LogDevice.watch do
         logger.respond_to?(:info) ? logger.info(line) : Files.bounded(logger) { |io| io.write("#{line}\n") }

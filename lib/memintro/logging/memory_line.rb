@@ -36,7 +36,7 @@ module Memintro
       format == :json ? write_json : write_logfmt
     end
 
-    # @!method of(source)
+    # @!method render(source)
     #   @param source [Object] answers each field but `time` by a method of its name
     #   @return [String] without a line's end
 
@@ -49,7 +49,7 @@ module Memintro
       %("#{escape(text)}")
     end
 
-    # JSON has its own escapes, but none for bytes that are not text.
+    # JSON has escapes of its own, but none for invalid bytes.
     #
     # @param value [Object]
     # @return [String] as it stands behind a `:`
@@ -106,7 +106,7 @@ module Memintro
     def write(parts, head, tail)
       instance_eval(<<~RUBY, __FILE__, __LINE__)
         # frozen_string_literal: true
-        def of(source)
+        def render(source)
           line = ::String.new(#{head.dump}, capacity: #{CAPACITY})
           #{parts.join("\n")}
           line << #{tail.dump}

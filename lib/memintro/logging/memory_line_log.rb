@@ -5,19 +5,19 @@ require_relative "log_target"
 require_relative "memory_line"
 
 module Memintro
-  # Decides which requests or jobs get a line, and writes it. Shared by all threads. After it is made, it raises
-  # nothing.
+  # Decides which requests or jobs get a line, and writes it. Shared by all threads. Only its constructor raises.
   #
   # @api private
   class MemoryLineLog
     # @return [LogTarget]
     attr_reader :target
 
-    # @param fields [Array<Symbol>, nil] those of the line, in order; nil: `default`, and `time` where the log does not
-    #   say it
+    # @param fields [Array<Symbol>, nil] fields of the line, in order; nil: `default`, and `time` if the log does not
+    #   add it
     # @param format [Symbol] `:logfmt` or `:json`
-    # @param one_in [Integer, nil] a line for one in so many pieces of work
-    # @param over [Integer, nil] a line for those that took more bytes than that; with `one_in:`, for one in so many too
+    # @param one_in [Integer, nil] writes a line for one in this many pieces of work
+    # @param over [Integer, nil] writes a line for work that took more bytes; with `one_in:`, for one in that many as
+    #   well
     # @param logger [#info, #write, nil]
     # @param fragmentation [Boolean] adds `fragmentation_bytes` to the fields
     # @param default [Array<Symbol>]
@@ -71,7 +71,7 @@ module Memintro
 
     def text(work, logger)
       Native.untracked_enter
-      (LogTarget.writes_time?(logger) ? @line : @timed).of(work)
+      (LogTarget.writes_time?(logger) ? @line : @timed).render(work)
     ensure
       Native.untracked_leave
     end

@@ -8,7 +8,7 @@ require_relative "memory_reading"
 require_relative "../support/untracked_text"
 
 module Memintro
-  # Writes a line into a log every so many seconds: the result of {Memintro.log_every}.
+  # Writes a line into a log at regular intervals: the result of {Memintro.log_every}.
   #
   # A thread of memintro's own writes the lines, also in each forked child. If the logger raises, blocks or has a full
   # disk, the rest of the program is not affected.
@@ -18,7 +18,7 @@ module Memintro
     # More than a thousand lines a second are too many for any log; a day is long enough.
     SECONDS = 0.01..86_400
     private_constant :SECONDS
-    # How a line may look: as in the article that memintro comes from, or as those of requests do.
+    # Formats of a line: that of the article that memintro comes from, or those of requests.
     FORMATS = [:article, *MemoryLine::FORMATS].freeze
 
     # @return [Numeric] seconds between two lines
@@ -42,7 +42,7 @@ module Memintro
       @background = Background.start("memintro-log") { |stop| write_until(stop) }
     end
 
-    # Ends it at once. Does nothing the second time.
+    # Ends it immediately. A second call does nothing.
     # @return [nil]
     def stop
       @background&.stop
@@ -91,7 +91,7 @@ module Memintro
     # Errors that are not a StandardError must not end the thread either, because that would go unnoticed.
     def write(collector)
       reading = MemoryReading.new(@details, collector&.passed_ms, fragmentation: @fragmentation)
-      line = @line ? @line.of(reading) : reading.article
+      line = @line ? @line.render(reading) : reading.article
       Background.visible { @target.write(line, LogTarget.seen) }
     rescue Exception => e # rubocop:disable Lint/RescueException
       @target.tell_once(e)

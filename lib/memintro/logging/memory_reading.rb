@@ -3,7 +3,7 @@
 require_relative "fragmentation"
 
 module Memintro
-  # What a line of {MemoryLog} says of this process, at one time. Each field of {FIELDS} is a method.
+  # The figures of this process for a line of {MemoryLog}, at one time. Each field of {FIELDS} is a method.
   # @api private
   class MemoryReading
     # The fields of a line in its order, by the names that they have in logfmt and JSON, and how the article's dialect
@@ -18,9 +18,9 @@ module Memintro
       gc_ms: ["gc_time", ->(milliseconds) { "#{milliseconds} ms" }],
       fragmentation_bytes: ["fragmentation", ->(bytes) { megabytes(bytes) }]
     }.freeze
-    # Those of a line without details.
+    # Fields of a line without details.
     BRIEF = %i[rss_bytes live_objects].freeze
-    # What is written where nothing is tracked, neither absent nor zero, so that the reader sees why.
+    # The text for figures while nothing is tracked. It is neither absent nor zero, so that the reader sees why.
     OFF = { malloc_live_bytes: "off" }.freeze
 
     class << self

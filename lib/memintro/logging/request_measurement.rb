@@ -3,7 +3,7 @@
 require_relative "work_measurement"
 
 module Memintro
-  # One request: what it was, and what it cost. Each field of the line except `time` is a method.
+  # One request: its name and its cost. Each field of the line except `time` is a method.
   #
   # @api private
   class RequestMeasurement < WorkMeasurement
@@ -16,7 +16,7 @@ module Memintro
 
     # @return [Hash] the request's
     attr_reader :env
-    # @return [Integer, nil] nil when the server never got one from here: an exception, a hijacked connection
+    # @return [Integer, nil] nil if the server got none from here: an exception, a hijacked connection
     attr_reader :status
 
     # @param env [Hash] Rack's

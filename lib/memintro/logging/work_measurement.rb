@@ -28,13 +28,13 @@ module Memintro
     attr_reader :malloc_bytes
     # @return [Integer, nil] how often
     attr_reader :malloc_calls
-    # @return [Integer, nil] bytes that the thread gave back, whoever had asked for them: garbage is freed by whoever
-    #   happens to collect, so this says nothing of the work
+    # @return [Integer, nil] bytes that the thread freed, including those that other threads had allocated: any thread
+    #   may collect garbage, so this does not describe the work
     attr_reader :freed_bytes
     # @return [Integer] objects that the process made meanwhile
     attr_reader :process_objects
-    # @return [Integer] pieces of work of this kind that were under way in the process, this one included: at the begin
-    #   or at the end, whichever was more
+    # @return [Integer] pieces of work of this kind in progress in the process, including this one: the greater number
+    #   of those at the beginning and at the end
     attr_reader :in_flight
 
     # @param kind [Integer] {REQUEST} or {JOB}
@@ -94,8 +94,8 @@ module Memintro
       (@duration_ns / 1e6).round(1)
     end
 
-    # @return [Integer, nil] resident bytes of the process that malloc has free but keeps, when the line is written; nil
-    #   where the allocator does not tell. A copy of the process counts them ({Memintro.account})
+    # @return [Integer, nil] resident bytes of the process that malloc has free but keeps, when the line is written;
+    #   nil if the allocator has no such figure. A copy of the process counts them ({Memintro.account})
     def fragmentation_bytes
       Fragmentation.bytes
     end

@@ -66,14 +66,14 @@ module Memintro
     # @param report [Native::Report]
     # @param process [Hash] whose figures they are
     # @return [CallSites] of a file
-    def self.of(report, process: report.process)
-      new(Totals.of(report.totals), report.rows, process).tap { |sites| sites.leave_out(*report.left_out) }
+    def self.from_report(report, process: report.process)
+      new(Totals.from_native(report.totals), report.rows, process).tap { |sites| sites.leave_out(*report.left_out) }
     end
 
     # @return [Array(Totals, Hash)] of this process, now: all but the sites
     def self.head
       MainRactor.only
-      totals = Totals.of(Native.totals)
+      totals = Totals.from_native(Native.totals)
       process = live_process
       process[:sample_bytes] = Native.sample_bytes if totals.estimated?
       problem = Native.unseen

@@ -25,7 +25,7 @@ module Memintro
     # @param figures [Array] see Memintro::Native.totals and Native::Report#totals
     # @return [Totals]
     # @api private
-    def self.of(figures)
+    def self.from_native(figures)
       new(*figures.first(Figures::OF_PROCESS.size), figures[NATIVE.size], per_sample: figures[NATIVE.size + 1])
     end
 

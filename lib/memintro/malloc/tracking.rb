@@ -112,7 +112,7 @@ module Memintro
       untracked do
         figures = Native.totals
         Loader.need(:Totals)
-        Totals.of(figures)
+        Totals.from_native(figures)
       end
     rescue Ractor::Error
       MainRactor.refuse

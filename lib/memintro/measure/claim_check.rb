@@ -6,8 +6,8 @@ require_relative "../support/sequential_interval"
 
 module Memintro
   # Decides whether a figure of one iteration of a block is above a limit: the bytes that it allocates, those that it
-  # retains, or the objects of a class that it retains. Each iteration is measured by itself, until {SequentialInterval}
-  # decides; after the last one, the median does.
+  # retains, or the objects of a class that it retains. Each iteration is measured separately, until
+  # {SequentialInterval} decides; after the last one, the median decides.
   # @api private
   class ClaimCheck
     # See {SequentialInterval}.
@@ -15,8 +15,8 @@ module Memintro
     # Lines that a verdict names.
     LINES = 5
 
-    # The outcome: `above?`, how many iterations were measured, the figure of one (median, least, most), how many bytes
-    # of the last one are of stacks of fibers, and who made what is left of it, or allocated in it.
+    # The outcome: `above?`, how many iterations were measured, the figure of one (median, least, most), how many
+    # bytes of the last one are of stacks of fibers, and the lines that made the rest of it, or allocated in it.
     Outcome = Struct.new(:above, :iterations, :per_iteration, :low, :high, :stacks, :lines, keyword_init: true) do
       alias_method :above?, :above
     end
@@ -37,7 +37,7 @@ module Memintro
     # @param block [Proc]
     # @return [Outcome]
     # @raise (see Rounds.during)
-    def of(block)
+    def run(block)
       Rounds.during(block) do |rounds|
         rounds.run(@warm_up)
         interval = SequentialInterval.new(@limit, LEAD)

@@ -7,7 +7,7 @@ require_relative "comparison_text"
 require_relative "measurement"
 
 module Memintro
-  # What several pieces of code cost, side by side: see {Memintro.compare}. Frozen.
+  # The costs of several pieces of code, side by side: see {Memintro.compare}. Frozen.
   #
   # @example
   #   comparison = Memintro.compare(a: -> { "x" * 1_000 }, b: -> { "x" * 2_000 })
@@ -15,7 +15,7 @@ module Memintro
   #   comparison.ratio(:b, :allocated_bytes)         # => 1.998
   #   puts comparison
   class Comparison
-    # Figures of the rounds in which nothing else is measured.
+    # Figures of the rounds that measure only time.
     TIMED = %i[wall_ns cpu_ns gc_count gc_time_ns].freeze
     # Figures of the other rounds, of this thread.
     COUNTED = %i[allocated_bytes allocations retained_bytes retained_blocks objects_allocated objects_retained].freeze
@@ -33,7 +33,7 @@ module Memintro
 
       include ValueObject
 
-      # @return [Float] as many rounds had less as had more
+      # @return [Float] median of all rounds
       attr_reader :median
       # @return [Integer] of all rounds
       attr_reader :least
@@ -54,8 +54,7 @@ module Memintro
       end
 
       # @param other [Spread]
-      # @return [Boolean] whether some round of one had as much as some round of the other, so that rounds do not tell
-      #   which is more
+      # @return [Boolean] whether the ranges of both overlap, so that the rounds do not show which is more
       def overlaps?(other)
         least <= other.most && other.least <= most
       end
@@ -111,7 +110,7 @@ module Memintro
     # @param rounds [Integer] that count, of each kind
     # @param gc [Boolean] whether garbage is collected between them
     # @return [Comparison]
-    def self.of(pieces, rounds:, gc:)
+    def self.compare(pieces, rounds:, gc:)
       blocks = pieces.transform_values { |piece| piece.is_a?(Proc) ? piece : piece.method(:call).to_proc }
       timed = run(blocks, rounds) { |block| time(block, gc) }
       counted = nil
@@ -138,7 +137,7 @@ module Memintro
 
     def self.time(block, collect)
       GC.start if collect
-      # What the pieces return must not weigh on the rounds after.
+      # Results of the pieces must not affect later rounds.
       Measurement.take(block, gc: false, objects: false, top: 0, malloc: false).without_value
     end
     private_class_method :time

@@ -6,17 +6,17 @@ require_relative "../support/units"
 require_relative "measurement_text"
 
 module Memintro
-  # A comparison as people read it.
+  # The text of a comparison.
   # @api private
   class ComparisonText
-    # The rows of the table, and how each figure is shown.
+    # The rows of the table, with the format of each figure.
     ROWS = {
       wall_ns: ["time", :time], cpu_ns: ["CPU time", :time], gc_count: ["GCs", :count], gc_time_ns: ["GC time", :time],
       allocated_bytes: ["bytes allocated", :bytes], allocations: ["allocations", :count],
       retained_bytes: ["bytes retained", :bytes], retained_blocks: ["blocks retained", :count],
       objects_allocated: ["objects made", :count], objects_retained: ["objects retained", :count]
     }.freeze
-    # What the answer speaks of: a verb, and what there is more or less of.
+    # The words of the answer: a verb and a noun.
     ANSWERS = {
       allocated_bytes: %w[allocates bytes], objects_allocated: %w[makes objects], retained_bytes: %w[retains bytes]
     }.freeze
@@ -64,7 +64,7 @@ module Memintro
       "takes #{times(@comparison.ratio(name, :wall_ns))} as long as #{@base}#{doubt(one, base)}"
     end
 
-    # Where the rounds of both overlap, they do not tell which is more.
+    # If the rounds of both overlap, they do not show which is more.
     def doubt(one, base)
       one.overlaps?(base) ? " (but rounds of both overlap)" : ""
     end

@@ -5,31 +5,32 @@ require_relative "rounds"
 require_relative "../support/sequential_interval"
 
 module Memintro
-  # Decides whether a block leaks: whether what it makes stays, iteration after iteration.
+  # Decides whether a block leaks: whether each iteration leaves memory.
   #
-  # After a warm-up the block runs in rounds. One full collection at the end of a *stage* of rounds tells how many bytes
-  # are left of each round; {SequentialInterval} decides. A stage whose rounds leave nothing ends the check: one
-  # collection in all. Otherwise a stage of four times the iterations follows, because a cache may still be filling, and
-  # then one of half as many, for which Ruby's heap need not grow any more. It leaks only if the rounds of both leave
-  # something, at a pace that does not slow down, and if the sum of all that lives has grown with it: a full cache that
-  # replaces its entries is no leak. A pace that slows down gets two longer stages.
+  # After a warm-up the block runs in rounds. After one full collection at the end of a *stage* of rounds, the bytes
+  # that are left of each round are known; {SequentialInterval} decides. A stage whose rounds leave nothing ends the
+  # check, after a single collection. Otherwise a stage of four times the iterations follows, because a cache may
+  # still be filling, and then one of half as many, for which Ruby's heap need not grow any more. The block leaks only
+  # if the rounds of both stages leave memory, at a pace that does not slow down, and if the sum of all live memory
+  # has grown with it: a full cache that replaces its entries is no leak. A pace that slows down gets two longer
+  # stages.
   # @api private
   class LeakCheck
     # Rounds of a stage.
     ROUNDS = 20
     # See {SequentialInterval}.
     LEAD = 10
-    # Iterations of each stage, in those of the first.
+    # Iterations of each stage, as multiples of those of the first.
     FACTORS = [1, 4, 2, 16, 8].freeze
     # A pace that slows down by more than this share is that of a cache that fills.
     STEADY = 0.9
-    # After the last stage, where nothing follows.
+    # The same share after the last stage.
     LAST_STEADY = 0.5
-    # If the sum grows by a smaller share of what is left of the rounds, these replace older things.
+    # If the sum grows by a smaller share of the rounds' remains, these replace older memory.
     REPLACED = 0.4
     # Longer stages that would take more seconds are not begun.
     MOST_SECONDS = 10
-    # What needs several collections until it is gone, such as the Proc of a finalizer, gets so many.
+    # Collections, for objects that need several until they are freed, such as the Proc of a finalizer.
     COLLECTIONS = 4
     # Lines that a verdict names.
     LINES = 5
@@ -51,14 +52,14 @@ module Memintro
       # @return [Numeric] bytes of stacks of fibers, of an iteration
       def stacks = Statistics.median(left.map { |part| part.stack_bytes.fdiv(per_round) })
 
-      # What is only made now and then, such as a larger table for a Hash, does not change the pace.
+      # An occasional allocation, such as a larger table for a Hash, does not change the pace.
       #
       # @return [Float] bytes that an iteration adds
       def pace = replaces? ? net.fdiv(iterations) : Statistics.median(interval.readings)
 
       # A table that grows frees the one before, which is up to half as large.
       #
-      # @return [Boolean] whether so much of older ones went that the rounds alone do not tell the pace
+      # @return [Boolean] whether so much older memory was freed that the rounds alone do not show the pace
       def replaces? = net < REPLACED * bytes
     end
     private_constant :Stage
@@ -76,7 +77,7 @@ module Memintro
     # @param block [Proc]
     # @return [Outcome]
     # @raise (see Rounds.during)
-    def of(block)
+    def run(block)
       Rounds.during(block) do |rounds|
         @begun = clock
         @start = rounds.moment
@@ -107,7 +108,7 @@ module Memintro
 
       return false unless stage.net > @limit * stage.iterations && stage.pace >= share * before.pace
 
-      # Beside what is replaced, a sum that grew once has grown at no pace.
+      # With replaced memory, a single step of the sum is no pace.
       !stage.replaces? || stage.pace <= before.pace / share
     end
 

@@ -7,7 +7,7 @@ require_relative "../support/list"
 require_relative "../support/value_object"
 
 module Memintro
-  # Before its parts, which open it and would have Ruby ask for this file again.
+  # Defined before its parts, which reopen it and would otherwise make Ruby load this file again.
   class Measurement; end
 end
 
@@ -15,11 +15,11 @@ require_relative "measurement_text"
 require_relative "notes"
 
 module Memintro
-  # What a piece of code cost: see {Memintro.measure}. Frozen, once the block has ended.
+  # The cost of a piece of code: see {Memintro.measure}. Frozen, once the block has ended.
   #
-  # Figures without `process_` are those of the thread. What others did for it is in those of the process only, as is
-  # what others did for themselves meanwhile. *Retained* is what was born in the block and was live at its end, whoever
-  # freed the rest. Figures that are not known are nil, and {#notes} says why.
+  # Figures without `process_` are those of the thread. Work of other threads, for it or for themselves, is only in
+  # the figures of the process. *Retained* memory was born in the block and was live at its end. Unknown figures are
+  # nil, and {#notes} says why.
   #
   # @example
   #   measurement = Memintro.measure { parse(document) }
@@ -31,7 +31,7 @@ module Memintro
   class Measurement
     # Figures of malloc.
     MALLOC = %i[allocations allocated_bytes frees freed_bytes retained_blocks retained_bytes].freeze
-    # Figures of Ruby's objects. All objects count as in GC.stat, those that only the VM sees among them.
+    # Figures of Ruby's objects. All objects count as in GC.stat, including those that only the VM sees.
     OBJECTS = %i[objects_allocated objects_freed objects_retained].freeze
     # Figures of time and of the collector. The collector works for the whole process.
     TIME = %i[wall_ns cpu_ns gc_time_ns minor_gc_count major_gc_count].freeze
@@ -82,7 +82,7 @@ module Memintro
     attr_reader :value
 
     # @!attribute [r] wall_ns
-    #   @return [Integer] nanoseconds that the block took, those that measuring added included
+    #   @return [Integer] nanoseconds that the block took, including the cost of measuring
     # @!attribute [r] cpu_ns
     #   @return [Integer] nanoseconds of CPU time that this thread used
     # @!attribute [r] gc_time_ns
@@ -110,17 +110,17 @@ module Memintro
     # @!attribute [r] objects_retained
     #   @return [Integer, nil] objects that the thread made in the block and that were live at its end
     # @!attribute [r] tracking
-    #   @return [Symbol, nil] what was done for the block: `:was_on` nothing, `:started` tracking was off, `:switched`
-    #     it was sampling; nil: malloc was not followed
+    #   @return [Symbol, nil] tracking for the block: `:was_on`: it was already on; `:started`: it was off;
+    #     `:switched`: it was sampling; nil: malloc was not followed
     # @!attribute [r] notes
-    #   @return [Array<String>] why figures are missing, and what to know about the others
+    #   @return [Array<String>] why figures are missing, and limits of the others
     # @!attribute [r] top_allocated
     #   @return [List<Site>] where the thread allocated, most bytes first
     # @!attribute [r] top_retained
-    #   @return [List<Site>] where it allocated what was live at the end, most bytes first
+    #   @return [List<Site>] where it allocated the blocks that were live at the end, most bytes first
     ATTRIBUTES.each { |name| attr_reader name }
 
-    # What the block allocates counts for no line.
+    # Runs a block whose allocations count for no line.
     #
     # @api private
     # @return [Object] the block's value
@@ -131,7 +131,7 @@ module Memintro
       Native.show_own
     end
 
-    # Runs the block and measures it. To be called in {hidden}, from which the block is taken out.
+    # Runs the block and measures it. Called in {hidden}; the allocations of the block itself count.
     #
     # @api private
     # @param block [Proc]
@@ -172,7 +172,7 @@ module Memintro
     end
     private_class_method :native
 
-    # Where malloc cannot be followed, the other figures are there.
+    # If malloc cannot be followed, the other figures are still valid.
     def self.supported?
       Native.load_hook
       true
@@ -186,7 +186,7 @@ module Memintro
       minor_gc_count + major_gc_count
     end
 
-    # @return [Boolean] whether the block has ended, so that the figures are there
+    # @return [Boolean] whether the block has ended, so that the figures are known
     def ended?
       frozen?
     end
@@ -227,7 +227,7 @@ module Memintro
     def fill(figures, value, top)
       @value = value
       [*TIME, *MALLOC, *OBJECTS, *PROCESS, :tracking].each { |name| instance_variable_set(:"@#{name}", figures[name]) }
-      @notes = Notes.of(figures).freeze
+      @notes = Notes.about(figures).freeze
       (OBJECTS + PROCESS.grep(/objects/)).each { |name| instance_variable_set(:"@#{name}", nil) } if unseen?(figures)
       sites = figures.fetch(:sites, []).map { |row| Site.new(row) }
       @top_allocated = greatest(sites, :allocated_bytes, top)

@@ -6,7 +6,7 @@ require_relative "../support/table"
 require_relative "../support/units"
 
 module Memintro
-  # A measurement as people read it.
+  # The text of a measurement.
   # @api private
   class MeasurementText
     # The rows of the table: titles, and the figures that they show.
@@ -15,7 +15,7 @@ module Memintro
       "allocations" => :allocations, "frees" => :frees, "blocks retained" => :retained_blocks,
       "objects made" => :objects_allocated, "objects freed" => :objects_freed, "objects retained" => :objects_retained
     }.freeze
-    # Nanoseconds, from which on the next unit is used.
+    # Nanoseconds from which on the next unit is used.
     TIMES = { 1_000_000_000 => "s", 1_000_000 => "ms", 1_000 => "µs" }.freeze
     private_constant :ROWS, :TIMES
 

@@ -7,7 +7,7 @@ require_relative "../runtime/main_ractor"
 require_relative "../runtime/ractor_guard"
 
 module Memintro
-  # Methods of {Memintro} that tell what a piece of code costs; docs/measure.md has what the figures mean.
+  # Methods of {Memintro} that measure the cost of a piece of code; docs/measure.md explains the figures.
   module Measuring
     # Rounds of {#compare}. One more is not counted.
     ROUNDS = 10
@@ -19,15 +19,14 @@ module Memintro
 
     # Measures a block: time, garbage collections, and what was allocated, freed and retained (born in the block and
     # live at its end) by this thread and by the process, in bytes of malloc and in objects. These figures are exact.
-    # It may be used within itself, in several threads at once, and while tracking is on or off: if necessary, full
-    # tracking is started or switched to for the block, and put back afterwards, unless the program itself calls
-    # {Memintro.start} or {Memintro.stop} meanwhile. A start begins with empty figures.
+    # Calls may be nested, and run in several threads at the same time, with tracking on or off: if necessary, this
+    # starts full tracking, or switches to it, for the block, and restores the former state afterwards, unless the
+    # program itself calls {Memintro.start} or {Memintro.stop} meanwhile. A start begins with empty figures.
     #
-    # The block is slower while it is measured: most of all where it makes many objects, by half or more. {#compare}
-    # takes the times apart. A full collection after the block, which is in none of the figures, takes as long as
-    # `GC.start` does.
+    # Measuring slows the block down, by half or more if it makes many objects. {#compare} takes times in separate
+    # rounds. A full collection after the block takes as long as `GC.start`, and is in none of the figures.
     #
-    # @param gc [Boolean] collect garbage before counting what is retained; false: garbage counts as retained
+    # @param gc [Boolean] collect garbage before counting retained memory; false: garbage counts as retained
     # @param objects [Boolean] follow objects; false: malloc, time and collections only, which slows the block down less
     # @param top [Integer] how many call sites of this thread to show
     # @yieldparam measurement [Measurement] the same that is returned. It has its figures when the block has ended,
@@ -36,8 +35,8 @@ module Memintro
     #   and collections only
     # @raise [ArgumentError, TypeError] without a block, or on a wrong argument
     # @raise [RactorError] in a Ractor other than the main one, or while there are others
-    # @raise [Error] if more than 64 measurements of a thread are within each other, or whatever else {Memintro.start}
-    #   raises; then the block has not run
+    # @raise [Error] if more than 64 measurements of a thread are nested, or if {Memintro.start} raises it; then the
+    #   block has not run
     # @example
     #   Memintro.measure { Array.new(1_000) { "x" * 1_000 } }.allocated_bytes   # => 1_009_000, on Ruby 3.1
     def measure(gc: true, objects: true, top: TOP, &block)
@@ -58,10 +57,10 @@ module Memintro
       end
     end
 
-    # Runs two or more pieces of code in turn, and compares what they cost. Times and collections are taken in rounds in
+    # Runs two or more pieces of code in turn, and compares their costs. Times and collections are taken in rounds in
     # which nothing else is measured; then the other figures are taken as {#measure} does, in as many rounds. So each
-    # piece runs 2 × (`rounds` + 1) times: the first round of each kind is not counted. The order changes from round to
-    # round.
+    # piece runs 2 × (`rounds` + 1) times: the first round of each kind is not counted. The order changes from round
+    # to round.
     #
     # @param rounds [Integer] how many count, of each kind
     # @param gc [Boolean] collect garbage before each timed run and after each measured one, outside of the figures
@@ -86,7 +85,7 @@ module Memintro
       end
       ready_to_measure
       Loader.need(:Comparison)
-      Measurement.hidden { Comparison.of(pieces, rounds: rounds, gc: gc && !Brake.holds?) }
+      Measurement.hidden { Comparison.compare(pieces, rounds: rounds, gc: gc && !Brake.holds?) }
     end
 
     private
@@ -96,7 +95,7 @@ module Memintro
       Measurement.take(block, gc: false, objects: false, top: 0, malloc: false)
     end
 
-    # Its file measures while it is loaded, and must find settings there.
+    # Its file measures while it is loaded, and needs the settings for that.
     def load_measurement
       setting(:max_sites)
       Loader.need(:Measurement)

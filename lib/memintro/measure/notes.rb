@@ -5,10 +5,10 @@ require_relative "../support/units"
 
 module Memintro
   class Measurement
-    # Says why figures of a measurement are missing, and what to know about the others.
+    # Says why figures of a measurement are missing, and states limits of the others.
     # @api private
     module Notes
-      # By what Memintro::Native::Measuring found.
+      # By the problem that Memintro::Native::Measuring returns.
       PROBLEMS = {
         untracked: "the block was measured inside of Memintro.untracked, so malloc was not followed",
         lost: "the figures of malloc could not be read: another thread did not finish recording, or the process was " \
@@ -20,20 +20,20 @@ module Memintro
       SHARED_THREADS = RUBY_DESCRIPTION.include?("+MN")
       private_constant :PROBLEMS, :SHARED_THREADS
 
-      # @return [Array<String>] why nothing of the calling thread can be told apart from others
+      # @return [Array<String>] why the figures of the calling thread cannot be separated from those of others
       def self.of_thread
         return [] unless SHARED_THREADS
 
         ["this Ruby runs several threads on a native one (RUBY_MN_THREADS), so it was not followed"]
       end
 
-      # @param name [Symbol] what Memintro::Native::Measuring found
+      # @param name [Symbol] problem from Memintro::Native::Measuring
       # @return [String]
       def self.problem(name) = PROBLEMS.fetch(name)
 
       # @param figures [Hash{Symbol => Object}]
       # @return [Array<String>]
-      def self.of(figures)
+      def self.about(figures)
         notes = missing(figures)
         unseen, dropped = figures.fetch(:objects_unseen, 0), figures.fetch(:dropped, 0)
         notes << "#{Units.counted(unseen, 'object')} of other Ractors came meanwhile, so objects were not counted" if

@@ -6,21 +6,20 @@ require_relative "../support/units"
 require_relative "measuring"
 
 module Memintro
-  # Runs a block again and again within one measurement of the calling thread, and tells what is left of each part of
-  # it.
+  # Runs a block repeatedly within one measurement of the calling thread, and counts the remains of each part of it.
   #
-  # A part is known by its *moment*: what was born from there on. One full collection tells for all parts what is left
-  # of each. All figures count malloc's blocks, the slots of objects, because small objects never call malloc, and what
-  # is resident of the stacks of fibers, which Ruby maps itself.
+  # A part is identified by its *moment*: everything born from there on. One full collection is enough to count the
+  # remains of all parts. All figures count malloc's blocks, the slots of objects, because small objects never call
+  # malloc, and the resident part of the stacks of fibers, which Ruby maps itself.
   # @api private
   class Rounds
-    # Of a part: live blocks of malloc and their bytes, live objects and the bytes of their slots, and resident bytes of
-    # the stacks of fibers among them.
+    # The remains of a part: live blocks of malloc and their bytes, live objects and the bytes of their slots, and
+    # resident bytes of stacks of fibers.
     Left = Struct.new(:blocks, :block_bytes, :objects, :object_bytes, :stack_bytes) do
       # @return [Integer]
       def bytes = block_bytes + object_bytes + stack_bytes
     end
-    # What a line has made and what is left of it. The name of the class is nil for malloc's blocks.
+    # The remains of the memory that a line has made. The name of the class is nil for malloc's blocks.
     Line = Struct.new(:name, :kind, :class_name, :number, :bytes, :addresses)
 
     # @param block [Proc]
@@ -46,7 +45,7 @@ module Memintro
       end
     end
 
-    # Without the hook there are no figures, and a test must not pass for want of them.
+    # Without the hook there are no figures, and then a test must not pass.
     def self.refuse_what_cannot_be_measured
       notes = Measurement::Notes.of_thread
       raise UnsupportedError, "memory cannot be measured: #{notes.first}" if notes.any?
@@ -69,15 +68,15 @@ module Memintro
     def run(count) = @native.run(@block, count)
 
     # @return [Array(Integer, Integer)] the moment of now
-    # @raise [Error] if the block has turned off what is needed
+    # @raise [Error] if the block has turned tracking off
     def moment = ask { @native.moment }
 
     # Collects all garbage.
     # @return [void]
     def collect = Native::Rounds.collect
 
-    # @param moments [Array<Array(Integer, Integer)>] in the order in which they were
-    # @return [Array<Left>] for each of them what was born from there to the next one, and lives
+    # @param moments [Array<Array(Integer, Integer)>] in the order of time
+    # @return [Array<Left>] for each moment, live memory that was born between it and the next one
     # @raise [Error] if figures are missing
     def left(moments)
       rows = ask { @native.left(moments) }
@@ -87,13 +86,13 @@ module Memintro
 
     # @param moment [Array(Integer, Integer)]
     # @param classes [Array<Class>]
-    # @return [Integer] live objects of these classes and of those below that were made since the moment
+    # @return [Integer] live objects of these classes and their subclasses that were made since the moment
     def count(moment, classes) = ask { @native.count(moment, classes) }
 
     # @param moment [Array(Integer, Integer)]
     # @param most [Integer]
-    # @return [Array<Line>] who made what is left since the moment: lines of malloc's blocks, then lines and classes of
-    #   objects, of each those with most bytes
+    # @return [Array<Line>] origins of the remains since the moment: lines of malloc's blocks, then lines and classes
+    #   of objects, each list by most bytes
     def lines(moment, most)
       blocks = @native.sites(moment, most).map do |kind, name, line, _, _, count, bytes|
         Line.new(kind == :ruby ? "#{name}:#{line}" : name, kind, nil, count, bytes, [])

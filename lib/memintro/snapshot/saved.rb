@@ -133,7 +133,7 @@ module Memintro
         Shape.check(found)
         report = Native::Report.read(text)
         process = symbols(found["process"])
-        sites = CallSites.of(report, process: process)
+        sites = CallSites.from_report(report, process: process)
         report.clear
         sites.leave_out(found["call_sites_left_out"])
         sites.process.transform_values! { |value| value.is_a?(String) ? value.freeze : value }

@@ -86,7 +86,7 @@ RSpec.describe "A report as JSON" do
     end
 
     it "has the same figures" do
-      sites = Memintro::CallSites.of(SavedReport.read)
+      sites = Memintro::CallSites.from_report(SavedReport.read)
       expect(sites.totals).to eq(Memintro::Totals.new(*FakeNative::TOTALS.first(7)))
       expect(sites.top(nil).map(&:to_h).sort_by { |site| site[:name] })
         .to eq(FakeNative::ROWS.map { |row| Memintro::CallSite.new(row).to_h }.sort_by { |site| site[:name] })

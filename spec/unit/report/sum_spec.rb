@@ -17,7 +17,7 @@ RSpec.describe "The sum of reports" do
   end
 
   def summed(*reports) = Memintro::Native::Report.sum(reports)
-  def sum(*reports) = Memintro::CallSites.of(summed(*reports))
+  def sum(*reports) = Memintro::CallSites.from_report(summed(*reports))
   def written(report) = SavedReport.json(report)
 
   let(:sampled) { { mode: :sampled, sample_bytes: 1_000 } }
