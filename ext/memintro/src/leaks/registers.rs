@@ -71,7 +71,7 @@ impl Codes {
         Some(Self { ranges })
     }
 
-    fn of(&self, address: usize) -> Option<Code> {
+    fn code_at(&self, address: usize) -> Option<Code> {
         let next = self.ranges.partition_point(|range| range.1 <= address);
         let (_, _, kind) = *self.ranges.get(next).filter(|range| range.0 <= address)?;
         [Code::Library, Code::Ruby, Code::Other].into_iter().find(|code| *code as u8 == kind)
@@ -89,7 +89,7 @@ impl Codes {
                 continue;
             }
             // SAFETY: within a readable mapping of this process, in which nothing else runs.
-            match self.of(unsafe { read(at) } as usize) {
+            match self.code_at(unsafe { read(at) } as usize) {
                 Some(Code::Ruby) => is_ruby = true,
                 Some(Code::Other) => return false,
                 Some(Code::Library) | None => {}

@@ -60,7 +60,7 @@ pub(crate) fn own() -> Result<Process, Trouble> {
 
 /// Another process. `started`, if given, is the result of [`started`] when the id was learned, because ids are
 /// reused.
-pub(crate) fn of(pid: i32, expected: Option<u64>) -> Result<Process, Trouble> {
+pub(crate) fn of_pid(pid: i32, expected: Option<u64>) -> Result<Process, Trouble> {
     let process = Process::new(pid).map_err(|error| explain(pid, "", error))?;
     match expected {
         Some(ticks) if started(&process)? != ticks => Err(Trouble::Gone(pid)),
@@ -112,7 +112,7 @@ pub(crate) fn shares(process: &Process) -> Result<Shares, Trouble> {
 
 /// The process and all its descendants at about this moment, the process first.
 pub(crate) fn tree(root: i32) -> Result<Vec<i32>, Trouble> {
-    of(root, None)?;
+    of_pid(root, None)?;
     let all = procfs::process::all_processes()
         .map_err(|error| Trouble::Unreadable("/proc".to_owned(), plain(&error)))?;
     // A process that ends meanwhile adds nothing.

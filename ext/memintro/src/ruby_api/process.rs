@@ -102,7 +102,7 @@ fn own_shares(ruby: &Ruby) -> Result<process::Shares, Error> {
 }
 
 fn process_started(ruby: &Ruby, pid: i32) -> Result<u64, Error> {
-    answer(ruby, untracked(|| process::of(pid, None).and_then(|process| process::started(&process))))
+    answer(ruby, untracked(|| process::of_pid(pid, None).and_then(|process| process::started(&process))))
 }
 
 fn figures_of<T>(
@@ -111,7 +111,10 @@ fn figures_of<T>(
     started: Option<u64>,
     what: fn(&Process) -> Result<T, Trouble>,
 ) -> Result<T, Error> {
-    answer(ruby, without_gvl(|| untracked(|| process::of(pid, started).and_then(|process| what(&process))))?)
+    answer(
+        ruby,
+        without_gvl(|| untracked(|| process::of_pid(pid, started).and_then(|process| what(&process))))?,
+    )
 }
 
 fn process_sizes(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {

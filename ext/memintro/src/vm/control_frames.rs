@@ -97,7 +97,7 @@ pub(super) fn key(context: *const c_void) -> Option<(usize, u32)> {
     if stride == 0 {
         return None;
     }
-    let (counter, iseq) = Stack::of(context, stride)?.innermost_ruby_frame()?;
+    let (counter, iseq) = Stack::read(context, stride)?.innermost_ruby_frame()?;
     Some((counter, (iseq >> 3) as u32))
 }
 
@@ -108,13 +108,13 @@ pub(super) fn keys(context: *const c_void, depth: u32) -> Option<(usize, u32)> {
     if stride == 0 {
         return None;
     }
-    Stack::of(context, stride)?.hash(depth)
+    Stack::read(context, stride)?.hash(depth)
 }
 
 /// Fills in the instruction sequences of the innermost Ruby frames of this context, and returns how many there are.
 pub(super) fn iseqs(context: *const c_void, found: &mut [u64]) -> usize {
     let stride = STRIDE.load(Ordering::Relaxed);
-    let stack = if stride == 0 { None } else { Stack::of(context, stride) };
+    let stack = if stride == 0 { None } else { Stack::read(context, stride) };
     let (depth, mut count) = (found.len() as u32, 0);
     if let Some(stack) = stack {
         let mut places = found.iter_mut();
@@ -135,9 +135,9 @@ pub(super) fn astray(context: *const c_void) -> Option<VALUE> {
     if stride == 0 {
         return None;
     }
-    let (counter, iseq) = Stack::of(context, stride)?.innermost_ruby_frame()?;
+    let (counter, iseq) = Stack::read(context, stride)?.innermost_ruby_frame()?;
     // SAFETY: the sequence of a frame is alive, and `prepare` has found what was expected in one.
-    let instructions = unsafe { Instructions::of(iseq) };
+    let instructions = unsafe { Instructions::read(iseq) };
     (!instructions.have(counter)).then_some(iseq as VALUE)
 }
 
@@ -152,7 +152,7 @@ impl Instructions {
 
     /// # Safety
     /// It is a live instruction sequence of a Ruby that [`prepare`] has looked at.
-    unsafe fn of(iseq: usize) -> Self {
+    unsafe fn read(iseq: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
             let body = *(iseq as *const *const usize).add(Self::BODY);
@@ -184,7 +184,7 @@ struct Stack {
 
 impl Stack {
     #[inline]
-    fn of(context: *const c_void, stride: usize) -> Option<Self> {
+    fn read(context: *const c_void, stride: usize) -> Option<Self> {
         let words = context.cast::<usize>();
         // SAFETY: the context is the calling thread's own and alive; it begins with these three words.
         Self::from(unsafe { [*words, *words.add(1), *words.add(2)] }, stride)
