@@ -1,7 +1,7 @@
 //! An answer: a sentence, lists for people, and the same as JSON for programs.
 
 use crate::graph::About;
-use crate::read::load::Reading;
+use crate::read::load::ReadOutcome;
 use memintro_analysis::text::units;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -73,7 +73,7 @@ pub struct Read<'a> {
     /// The dump's own header and end.
     pub about: &'a About,
     /// Problems of the reading.
-    pub reading: &'a Reading,
+    pub reading: &'a ReadOutcome,
     /// Objects, bytes and references.
     pub counts: (u64, u64, u64),
 }

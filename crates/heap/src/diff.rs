@@ -10,7 +10,7 @@ use crate::kinds::{Kinds, NO_GENERATION};
 use crate::options::Options;
 use crate::read::Wants;
 use crate::read::line::{Line, Type};
-use crate::read::load::{self, Fold, Reading};
+use crate::read::load::{self, Fold, ReadOutcome};
 use crate::read::source::Source;
 use crate::tally::Count;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ pub struct Objects {
     /// The dump's own header and end.
     pub about: About,
     /// Problems of the reading.
-    pub reading: Reading,
+    pub reading: ReadOutcome,
 }
 
 impl Objects {

@@ -9,7 +9,7 @@ use crate::kinds::{Kinds, NO_GENERATION};
 use crate::pages::{NONE, Pages};
 use crate::read::batch::{Batch, Record, Span};
 use crate::read::line::{Line, Type};
-use crate::read::load::{self, Reading, Sink};
+use crate::read::load::{self, ReadOutcome, Sink};
 use crate::read::source::Source;
 use crate::read::{Problem, Wants};
 use std::ops::Range;
@@ -115,7 +115,7 @@ pub struct Graph {
     /// The dump's own header and end.
     pub about: About,
     /// Problems of the reading.
-    pub reading: Reading,
+    pub reading: ReadOutcome,
     budget: Option<usize>,
     wants: Wants,
 }

@@ -85,8 +85,8 @@ impl Groups {
             let all = format!("{} {what} ({})", commas(self.all.objects), human(self.all.bytes));
             return match graph.finalizers_are_unknown() {
                 true => format!(
-                    "Nothing that the dump tells of holds the {all}: no root leads to them, but a finalizer may, and \
-                     those are not among its roots."
+                    "Nothing in the dump holds the {all}: no root leads to them, but a finalizer may, and the dump has \
+                     no finalizers."
                 ),
                 false => format!("Nothing holds the {all}: no root leads to them."),
             };
@@ -94,7 +94,7 @@ impl Groups {
         let way = path_text(graph, &keys.path(*key));
         let mut text = if self.are_garbage() {
             format!(
-                "No root leads to {}: garbage, or held where the dump does not tell. {} ({}): {way}",
+                "No root leads to {}: garbage, or held by references that the dump lacks. {} ({}): {way}",
                 self.share(&self.unreachable, what),
                 commas(count.objects),
                 human(count.bytes)
@@ -157,7 +157,7 @@ pub fn holders(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     tables(&mut answer, graph, &keys, (&groups, shown), (&others, told));
     if unreachable.objects > 0 {
         answer.note(format!(
-            "no root leads to {} of them ({}): they are garbage, or held where the dump does not tell",
+            "no root leads to {} of them ({}): they are garbage, or held by references that the dump lacks",
             commas(unreachable.objects),
             human(unreachable.bytes)
         ));

@@ -307,7 +307,7 @@ pub fn dominators(graph: &mut Graph, options: &Options) -> Result<Answer, String
     let unreachable = total - tree.retained[0];
     if unreachable > 0 {
         answer.note(format!(
-            "no root leads to {} of the heap: garbage, or held where the dump does not tell",
+            "no root leads to {} of the heap: garbage, or held by references that the dump lacks",
             human(unreachable)
         ));
     }

@@ -23,8 +23,8 @@ pub fn path(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let sentence = match paths.first() {
         Some(path) => format!("{name} is held by {}", path_text(graph, path)),
         None if graph.finalizers_are_unknown() => format!(
-            "Nothing that the dump tells of holds {name}: no root leads to it, but a finalizer may, and those are not \
-             among its roots."
+            "Nothing in the dump holds {name}: no root leads to it, but a finalizer may, and the dump has no \
+             finalizers."
         ),
         None => format!("Nothing holds {name}: no root leads to it."),
     };

@@ -6,7 +6,7 @@ use crate::intern::{Keyed, Map, harmless, plain_text};
 use crate::options::Options;
 use crate::read::Wants;
 use crate::read::line::{Line, Type, hex};
-use crate::read::load::{self, Fold, Reading};
+use crate::read::load::{self, Fold, ReadOutcome};
 use crate::read::source::Source;
 use crate::tally::Count;
 use crate::values::Values;
@@ -36,7 +36,7 @@ pub struct Strings {
     /// The dump's own header and end.
     pub about: About,
     /// Problems of the reading.
-    pub reading: Reading,
+    pub reading: ReadOutcome,
     header: bool,
 }
 
@@ -193,10 +193,7 @@ pub fn duplicates(strings: &Strings, options: &Options) -> Result<Answer, String
         answer.note("the dump has hashes instead of values; equal hashes are equal values");
     }
     if strings.untold.objects > 0 {
-        answer.note(format!(
-            "the dump does not tell the value of {}",
-            counted(strings.untold.objects, "string")
-        ));
+        answer.note(format!("the dump lacks the value of {}", counted(strings.untold.objects, "string")));
     }
     let rows: Vec<Value> = list
         .iter()

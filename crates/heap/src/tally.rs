@@ -4,7 +4,7 @@ use crate::graph::About;
 use crate::kinds::{Kinds, NO_GENERATION};
 use crate::read::Wants;
 use crate::read::line::{Line, Type};
-use crate::read::load::{self, Fold, Reading};
+use crate::read::load::{self, Fold, ReadOutcome};
 use crate::read::source::Source;
 
 /// Objects, and their bytes.
@@ -40,7 +40,7 @@ pub struct Tally {
     /// The dump's own header and end.
     pub about: About,
     /// Problems of the reading.
-    pub reading: Reading,
+    pub reading: ReadOutcome,
     header: bool,
 }
 

@@ -15,7 +15,7 @@ use memintro_abi::{
 };
 use memintro_tracker::estimate;
 use memintro_tracker::lock::wait_round;
-use memintro_tracker::objects::{Page, Verdict};
+use memintro_tracker::objects::{Fate, Page};
 use memintro_tracker::sites::{SiteObjects, objects_of};
 use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
@@ -168,12 +168,12 @@ pub(crate) struct Vm {
 }
 
 impl memintro_tracker::objects::Judge for Vm {
-    fn verdict(&mut self, slot: usize) -> Verdict {
+    fn fate(&mut self, slot: usize) -> Fate {
         // SAFETY: the lender's own function and context.
         match unsafe { (self.judge)(self.context, slot) } {
-            OBJECT_IS_DEAD => Verdict::Dead,
-            OBJECT_IS_OLD => Verdict::Old,
-            _ => Verdict::Young,
+            OBJECT_IS_DEAD => Fate::Dead,
+            OBJECT_IS_OLD => Fate::Old,
+            _ => Fate::Young,
         }
     }
 

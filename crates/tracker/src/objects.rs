@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::mmap;
 use crate::table::{Block, Exhausted, Inserted, Removed};
 use area::{AREA_BYTES, AREA_SHIFT, Area, cells_of};
-pub use area::{Judge, Page, Verdict, cell};
+pub use area::{Fate, Judge, Page, cell};
 
 const REGION_SHIFT: u32 = 32;
 const REGIONS: usize = 1 << 16;

@@ -126,7 +126,7 @@ pub(crate) fn begin(api: &'static HookApi, names: Vec<String>, root: PathBuf) ->
         unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_stack_end".as_ptr()).cast::<u64>().as_ref() };
     STACK_END.store(stack_end.copied().unwrap_or(0), Ordering::Relaxed);
     let Some(source) = vm::source() else {
-        return Err("this Ruby does not tell which line runs");
+        return Err("this Ruby does not show which line runs");
     };
     let source = VmSource { stack_key, stack, stack_words: None, ..source };
     // SAFETY: its functions live as long as this library, which Ruby never unloads.

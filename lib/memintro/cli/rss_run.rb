@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "commands/rss"
-require_relative "rss_reading"
+require_relative "rss_figures"
 require_relative "../support/units"
 
 module Memintro
@@ -58,9 +58,9 @@ module Memintro
           waiter.value
         end
 
-        # @return [Reading, nil] nil if it has just ended
+        # @return [MemoryFigures, nil] nil if it has just ended
         def seen(memory)
-          reading = Reading.at(memory)
+          reading = MemoryFigures.at(memory)
           reading unless reading.ended?
         rescue NoProcessError
           nil
@@ -75,7 +75,7 @@ module Memintro
 
         def tell_peak(pid)
           known = peak > floor
-          return @rss.show(Reading.unseen(pid, known ? peak : nil), @out) if @rss.json?
+          return @rss.show(MemoryFigures.unseen(pid, known ? peak : nil), @out) if @rss.json?
 
           @out.puts("memintro: it ended before memintro could read it; its peak RSS was #{'at most ' unless known}" \
                     "#{Units.bytes(peak)}")

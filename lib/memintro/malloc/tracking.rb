@@ -258,7 +258,7 @@ module Memintro
       end
       return unless Native.track_objects(wanted).nil?
 
-      raise UnsupportedError, "this Ruby does not tell of its objects; start without objects:" if wanted
+      raise UnsupportedError, "this Ruby does not report new and freed objects; start without objects:" if wanted
     end
 
     # What Ruby allocates for first calls does not belong to the program.

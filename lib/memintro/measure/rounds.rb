@@ -35,7 +35,7 @@ module Memintro
       refuse_what_cannot_be_measured
       Measurement.hidden do
         native = Native::Rounds.new(Memintro.setting(:max_sites) || 0, Memintro.setting(:max_tracker_bytes) || 0)
-        raise UnknownRubyError, "this Ruby does not tell of its objects" unless native.begin
+        raise UnknownRubyError, "this Ruby does not report new and freed objects" unless native.begin
 
         begin
           yield new(native, block)

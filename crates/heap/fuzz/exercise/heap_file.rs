@@ -10,7 +10,7 @@ use memintro_heap::lists::{dominators, generations, histo, retained_by_class, to
 use memintro_heap::options::Options;
 use memintro_heap::paths::{path, referrers, retained};
 use memintro_heap::read::Wants;
-use memintro_heap::read::load::Reading;
+use memintro_heap::read::load::ReadOutcome;
 use memintro_heap::read::source::Source;
 use memintro_heap::strings::{Strings, duplicates, strings};
 use memintro_heap::tally::Tally;
@@ -79,7 +79,7 @@ fn of_lines(dump: &[u8], graph: &Graph) {
 }
 
 /// The message of a problem names a place within the bytes that were read.
-fn holds(reading: &Reading) {
+fn holds(reading: &ReadOutcome) {
     for problem in &reading.problems {
         assert!(!problem.message.is_empty());
         assert!(problem.offset <= reading.bytes, "{problem:?} of {}", reading.bytes);

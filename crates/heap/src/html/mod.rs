@@ -153,7 +153,7 @@ fn data(
     }
     if total > tree.retained[0] {
         let bytes = human(total - tree.retained[0]);
-        notes.push(format!("No root leads to {bytes}: garbage, or held where the dump does not tell."));
+        notes.push(format!("No root leads to {bytes}: garbage, or held by references that the dump lacks."));
     }
     if tree.len() > chosen.len() {
         notes.push(format!(

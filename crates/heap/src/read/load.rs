@@ -23,7 +23,7 @@ pub trait Sink {
 
 /// Facts about the reading that the sink does not keep.
 #[derive(Debug, Default)]
-pub struct Reading {
+pub struct ReadOutcome {
     /// Bytes of the dump, unpacked.
     pub bytes: u64,
     /// The first few problems.
@@ -37,7 +37,7 @@ const KEPT_BYTES: usize = 1 << 21;
 /// More problems are only counted.
 const MOST_PROBLEMS: usize = 10;
 
-impl Reading {
+impl ReadOutcome {
     fn note(&mut self, batch: &Batch) {
         self.bytes += batch.block.bytes.len() as u64;
         self.bad_lines += batch.bad_lines;
@@ -62,7 +62,7 @@ struct Shared {
 }
 
 /// Reads everything, and gives it to the sink in the order of the dump.
-pub fn read(source: Source, wants: Wants, sink: &mut impl Sink) -> Reading {
+pub fn read(source: Source, wants: Wants, sink: &mut impl Sink) -> ReadOutcome {
     let threads = thread_count();
     let shared = Arc::new(Mutex::new(Shared { source, end: None, done: false }));
     let (give, taken) = sync_channel::<Batch>(threads * AHEAD);
@@ -72,7 +72,7 @@ pub fn read(source: Source, wants: Wants, sink: &mut impl Sink) -> Reading {
         let _ = recycle.try_send(Batch::default());
     }
     let buffers = Arc::new(Mutex::new(buffers));
-    let mut reading = Reading::default();
+    let mut reading = ReadOutcome::default();
     thread::scope(|scope| {
         let started = (0..threads)
             .map_while(|_| {
@@ -98,7 +98,7 @@ pub fn read(source: Source, wants: Wants, sink: &mut impl Sink) -> Reading {
 }
 
 /// For a user who may have no more threads.
-fn read_alone(shared: &Mutex<Shared>, wants: Wants, sink: &mut impl Sink, reading: &mut Reading) {
+fn read_alone(shared: &Mutex<Shared>, wants: Wants, sink: &mut impl Sink, reading: &mut ReadOutcome) {
     let (mut lines, mut batch) = (Lines::default(), Batch::default());
     while take_block(shared, &mut batch.block) {
         batch.parse(&mut lines, wants);
@@ -139,11 +139,11 @@ pub fn fold<F: Fold>(
     wants: Wants,
     budget: Option<usize>,
     make: impl Fn() -> F,
-) -> (Vec<F>, Reading) {
+) -> (Vec<F>, ReadOutcome) {
     let shared = Mutex::new(Shared { source, end: None, done: false });
     let folds: Vec<F> = (0..thread_count()).map(|_| make()).collect();
     let most = budget.map(|bytes| bytes / folds.len());
-    let mut reading = Reading::default();
+    let mut reading = ReadOutcome::default();
     let done = thread::scope(|scope| {
         let shared = &shared;
         let mut folds = folds.into_iter();
@@ -177,8 +177,8 @@ fn fold_blocks<F: Fold>(
     mut fold: F,
     wants: Wants,
     most: Option<usize>,
-) -> (F, Reading) {
-    let (mut lines, mut block, mut reading) = (Lines::default(), Block::default(), Reading::default());
+) -> (F, ReadOutcome) {
+    let (mut lines, mut block, mut reading) = (Lines::default(), Block::default(), ReadOutcome::default());
     while take_block(shared, &mut block) {
         lines.each(&block, wants, |line| {
             if line.is_known()? {
@@ -232,7 +232,12 @@ fn take_block(shared: &Mutex<Shared>, block: &mut Block) -> bool {
     }
 }
 
-fn drain(taken: &Receiver<Batch>, recycle: &SyncSender<Batch>, sink: &mut impl Sink, reading: &mut Reading) {
+fn drain(
+    taken: &Receiver<Batch>,
+    recycle: &SyncSender<Batch>,
+    sink: &mut impl Sink,
+    reading: &mut ReadOutcome,
+) {
     let mut next = 0;
     let mut early = BTreeMap::new();
     while let Ok(batch) = taken.recv() {

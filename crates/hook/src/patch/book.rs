@@ -6,7 +6,7 @@ use core::ptr::{self, NonNull};
 use memintro_abi::{PatchEntry, SlotState};
 use memintro_tracker::mmap;
 
-use super::judge::Verdict;
+use super::judge::SlotValue;
 use super::modules::Changes;
 use crate::functions::FUNCTIONS;
 use crate::real::Stub;
@@ -24,7 +24,7 @@ pub(super) struct Record {
     /// Index into [`FUNCTIONS`].
     pub(super) function: u8,
     /// How its value was judged when it was found.
-    pub(super) verdict: Verdict,
+    pub(super) slot_value: SlotValue,
     pub(super) state: SlotState,
 }
 

@@ -6,7 +6,7 @@ use super::resolve::{Scope, is_cxx_runtime};
 
 /// What a slot's value means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum SlotValue {
     /// Our function.
     Ours,
     /// The real function, or the module's own PLT stub, which would bind the slot to it at the first call.
@@ -49,48 +49,48 @@ pub(super) fn judge(
     relocation: &Relocation<'_>,
     value: usize,
     owner: &Owner<'_>,
-) -> Verdict {
+) -> SlotValue {
     if value == candidate.ours {
-        return Verdict::Ours;
+        return SlotValue::Ours;
     }
     if candidate.real == Some(value) {
-        return Verdict::Free;
+        return SlotValue::Free;
     }
     if candidate.canonical == Some(value as u64) {
-        return Verdict::Covered;
+        return SlotValue::Covered;
     }
     if is_unrelocated(relocation, value, owner) {
-        return Verdict::Unrelocated;
+        return SlotValue::Unrelocated;
     }
     match candidate.real {
         Some(real) if is_unbound(relocation, value, owner.module) => {
             judge_unbound(candidate.scope, relocation, real, owner)
         }
-        _ => Verdict::Foreign,
+        _ => SlotValue::Foreign,
     }
 }
 
 /// A slot that will be bound at its first call is patched if it can only be bound to the real function.
-fn judge_unbound(scope: Scope, relocation: &Relocation<'_>, real: usize, owner: &Owner<'_>) -> Verdict {
+fn judge_unbound(scope: Scope, relocation: &Relocation<'_>, real: usize, owner: &Owner<'_>) -> SlotValue {
     let holds_real = owner.module.contains(real as u64, 1);
     let keeps_to_own = relocation.local.is_some() && !holds_real && owner.module.is_symbolic();
     if keeps_to_own || scope.has_versions {
-        return Verdict::Unsure;
+        return SlotValue::Unsure;
     }
     if !scope.is_early {
         // The C++ runtime was loaded later. It stays as long as any module needs it.
         let mut needed = owner.module.needed();
         let stays = holds_real || needed.any(is_cxx_runtime);
-        return if stays && !scope.has_others { Verdict::Free } else { Verdict::Unsure };
+        return if stays && !scope.has_others { SlotValue::Free } else { SlotValue::Unsure };
     }
     if owner.is_early {
-        Verdict::Free
+        SlotValue::Free
     } else if scope.has_later {
-        Verdict::Unsure
+        SlotValue::Unsure
     } else if scope.has_others {
-        Verdict::Doubtful
+        SlotValue::Doubtful
     } else {
-        Verdict::Free
+        SlotValue::Free
     }
 }
 

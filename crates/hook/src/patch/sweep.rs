@@ -9,7 +9,7 @@ use memintro_elf::{Malformed, Module, Relocation, RelocationKind};
 
 use super::Outcome;
 use super::book::{Book, List, Record};
-use super::judge::{Candidate, Owner, Verdict, judge};
+use super::judge::{Candidate, Owner, SlotValue, judge};
 use super::modules::{Changes, Loaded, changes, count_load, walk};
 use super::names::Names;
 use super::resolve::{came_with_the_program, real, scope};
@@ -198,11 +198,11 @@ impl<'a> Sweep<'a> {
             };
             let Some(candidate) = candidate(stubs, function, &self.canonical) else { return };
             let value = slot::read(relocation.slot);
-            let verdict =
-                value.map_or(Verdict::Foreign, |value| judge(&candidate, &relocation, value, &owner));
-            evidence.add(&candidate, &relocation, verdict);
-            pending |= verdict == Verdict::Unrelocated;
-            if verdict == Verdict::Covered {
+            let slot_value =
+                value.map_or(SlotValue::Foreign, |value| judge(&candidate, &relocation, value, &owner));
+            evidence.add(&candidate, &relocation, slot_value);
+            pending |= slot_value == SlotValue::Unrelocated;
+            if slot_value == SlotValue::Covered {
                 return;
             }
             let value = value.unwrap_or(0);
@@ -212,7 +212,7 @@ impl<'a> Sweep<'a> {
                 value,
                 module: loaded.index,
                 function,
-                verdict,
+                slot_value,
                 state: SlotState::FOREIGN,
             };
             if !records.push(record) {
@@ -232,10 +232,10 @@ impl<'a> Sweep<'a> {
     /// was. If there is none, it was not, unless some library has been opened that way.
     fn decide_doubtful(&mut self, first: usize, evidence: &Evidence) {
         let is_free = evidence.for_us || !(evidence.against || DEEP_BINDING.load(Ordering::Relaxed));
-        let verdict = if is_free { Verdict::Free } else { Verdict::Unsure };
+        let slot_value = if is_free { SlotValue::Free } else { SlotValue::Unsure };
         let records = self.book.records.as_mut_slice().iter_mut().skip(first);
-        for record in records.filter(|record| record.verdict == Verdict::Doubtful) {
-            record.verdict = verdict;
+        for record in records.filter(|record| record.slot_value == SlotValue::Doubtful) {
+            record.slot_value = slot_value;
         }
     }
 
@@ -257,16 +257,16 @@ impl<'a> Sweep<'a> {
     fn put_in(&mut self, writer: &mut Writer, record: &mut Record, previous: Option<Record>) {
         let Some(candidate) = candidate(self.book.stubs, record.function, &self.canonical) else { return };
         let was_ours = previous.is_some_and(|previous| previous.state == SlotState::PATCHED);
-        if was_ours && record.verdict != Verdict::Ours {
+        if was_ours && record.slot_value != SlotValue::Ours {
             bump(&mut self.outcome.lost);
         }
-        record.state = match record.verdict {
-            Verdict::Ours => {
+        record.state = match record.slot_value {
+            SlotValue::Ours => {
                 let real = candidate.real.unwrap_or(record.value);
                 record.original = previous.map_or(real, |previous| previous.original);
                 SlotState::PATCHED
             }
-            Verdict::Free => match writer.put_in(record.slot, record.value, candidate.ours) {
+            SlotValue::Free => match writer.put_in(record.slot, record.value, candidate.ours) {
                 Ok(()) => {
                     record.value = candidate.ours;
                     SlotState::PATCHED
@@ -298,7 +298,7 @@ impl<'a> Sweep<'a> {
         record: &Record,
         previous: Option<Record>,
     ) {
-        if record.verdict != Verdict::Ours {
+        if record.slot_value != SlotValue::Ours {
             return;
         }
         let Some(candidate) = candidate(self.book.stubs, record.function, &self.canonical) else { return };
@@ -333,7 +333,7 @@ struct Evidence {
 }
 
 impl Evidence {
-    fn add(&mut self, candidate: &Candidate, relocation: &Relocation<'_>, verdict: Verdict) {
+    fn add(&mut self, candidate: &Candidate, relocation: &Relocation<'_>, slot_value: SlotValue) {
         // Any code may have set pointers in data.
         if relocation.kind == RelocationKind::Absolute
             || !candidate.scope.is_early
@@ -341,10 +341,10 @@ impl Evidence {
         {
             return;
         }
-        match verdict {
+        match slot_value {
             // A slot in the module's own PLT may be unbound, which shows nothing; but such a slot needs no proof.
-            Verdict::Ours | Verdict::Free => self.for_us = true,
-            Verdict::Foreign => self.against = true,
+            SlotValue::Ours | SlotValue::Free => self.for_us = true,
+            SlotValue::Foreign => self.against = true,
             _ => {}
         }
     }

@@ -41,9 +41,9 @@ pub(super) fn cells_of(slot_bytes: usize) -> Option<usize> {
         .then(|| AREA_BYTES.checked_div(slot_bytes).unwrap_or(0).saturating_add(1))
 }
 
-/// The VM's verdict on an object at the end of a marking.
+/// The VM's fate on an object at the end of a marking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Fate {
     /// It is garbage.
     Dead,
     /// It lives, and may die in the next collection.
@@ -64,15 +64,15 @@ pub struct Page {
     pub unit: usize,
     /// Whether objects are marked.
     pub marked: *const u64,
-    /// Whether they are old, if they are marked. Null: [`Judge::verdict`] tells.
+    /// Whether they are old, if they are marked. Null: [`Judge::fate`] tells.
     pub old: *const u64,
 }
 
 /// The VM, which returns the results of a marking.
 pub trait Judge {
-    /// The verdict on the object in this slot.
-    fn verdict(&mut self, slot: usize) -> Verdict;
-    /// The verdicts on the whole page of this slot, which holds an object; `None`: [`Judge::verdict`] must be
+    /// The fate on the object in this slot.
+    fn fate(&mut self, slot: usize) -> Fate;
+    /// The fates on the whole page of this slot, which holds an object; `None`: [`Judge::fate`] must be
     /// called for each. The answer is readable while the area is visited.
     fn page(&mut self, slot: usize) -> Option<Page>;
 }
@@ -194,10 +194,10 @@ impl Area {
                 }
                 let Some(page) = page else {
                     left &= left.wrapping_sub(1);
-                    match judge.verdict(slot) {
-                        Verdict::Dead => dead |= 1 << bit,
-                        Verdict::Old => grown |= 1 << bit,
-                        Verdict::Young => {}
+                    match judge.fate(slot) {
+                        Fate::Dead => dead |= 1 << bit,
+                        Fate::Old => grown |= 1 << bit,
+                        Fate::Young => {}
                     }
                     continue;
                 };
@@ -243,7 +243,7 @@ impl Area {
         while lives != 0 {
             let bit = lives.trailing_zeros() as usize;
             lives &= lives.wrapping_sub(1);
-            grown |= u64::from(judge.verdict(slot(bit)) == Verdict::Old) << bit;
+            grown |= u64::from(judge.fate(slot(bit)) == Fate::Old) << bit;
         }
         grown
     }

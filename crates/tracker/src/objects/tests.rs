@@ -54,7 +54,7 @@ proptest! {
 
 /// Judges each slot, and as it is asked also all slots of a page by bits.
 struct Asking<F> {
-    verdict: F,
+    fate: F,
     asked: Vec<usize>,
     pages: Option<Pages>,
 }
@@ -65,10 +65,10 @@ struct Pages {
     bits: Box<[[u64; 26]; 2]>,
 }
 
-impl<F: Fn(usize) -> Verdict> Judge for Asking<F> {
-    fn verdict(&mut self, slot: usize) -> Verdict {
+impl<F: Fn(usize) -> Fate> Judge for Asking<F> {
+    fn fate(&mut self, slot: usize) -> Fate {
         self.asked.push(slot);
-        (self.verdict)(slot)
+        (self.fate)(slot)
     }
 
     fn page(&mut self, slot: usize) -> Option<Page> {
@@ -78,12 +78,12 @@ impl<F: Fn(usize) -> Verdict> Judge for Asking<F> {
         let [marked, old] = &mut *pages.bits;
         for unit in 0..pages.bytes.div_ceil(40) {
             // Any address of the unit stands for it.
-            let verdict = (self.verdict)(begin + unit * 40);
+            let fate = (self.fate)(begin + unit * 40);
             let clear = |word: &mut u64| *word &= !(1 << (unit % 64));
-            if verdict == Verdict::Dead {
+            if fate == Fate::Dead {
                 clear(&mut marked[unit / 64]);
             }
-            old[unit / 64] |= u64::from(verdict == Verdict::Old) << (unit % 64);
+            old[unit / 64] |= u64::from(fate == Fate::Old) << (unit % 64);
         }
         let old = if pages.has_old { old.as_ptr() } else { ptr::null() };
         Some(Page { begin, bytes: pages.bytes, unit: 40, marked: marked.as_ptr(), old })
@@ -108,12 +108,12 @@ proptest! {
                 && (page == AREA_BYTES || stride == 1)).then_some(slot)
         };
         let mut tables = [objects(16 << 20), objects(16 << 20)];
-        let verdict = |slot: usize| {
+        let fate = |slot: usize| {
             let unit = ((slot & (page - 1)) / 40 + slot / page * 7919) as u64;
             match (unit ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61 {
-                0..3 => Verdict::Dead,
-                3 | 4 => Verdict::Old,
-                _ => Verdict::Young,
+                0..3 => Fate::Dead,
+                3 | 4 => Fate::Old,
+                _ => Fate::Young,
             }
         };
         let mut seen = Vec::new();
@@ -127,7 +127,7 @@ proptest! {
             for all in [false, true, false] {
                 let asked = Vec::new();
                 let pages = pages.as_ref().map(|pages| Pages { bits: pages.bits.clone(), ..*pages });
-                let mut asking = Asking { verdict, asked, pages };
+                let mut asking = Asking { fate, asked, pages };
                 let mut areas = objects.areas();
                 while areas.settle(all, 9, &mut asking, |object, count| {
                     gone[object.site as usize] += count;
@@ -152,7 +152,7 @@ proptest! {
     ) {
         let objects = objects(16 << 20);
         let mut twin: HashMap<usize, (u32, bool)> = HashMap::new();
-        for (number, (step, area, index, verdicts)) in steps.into_iter().enumerate() {
+        for (number, (step, area, index, fates)) in steps.into_iter().enumerate() {
             let slot = 0x7000_0000_0000 + (area << AREA_SHIFT) + 16 + index * 40;
             let site = number as u32 / 4;
             match step {
@@ -167,14 +167,14 @@ proptest! {
                 }
                 _ => {
                     let all = step == 11;
-                    let judge = |slot: usize| match (slot / 40 + verdicts as usize) % 4 {
-                        0 => Verdict::Dead,
-                        1 => Verdict::Old,
-                        _ => Verdict::Young,
+                    let judge = |slot: usize| match (slot / 40 + fates as usize) % 4 {
+                        0 => Fate::Dead,
+                        1 => Fate::Old,
+                        _ => Fate::Young,
                     };
                     let mut gone = Vec::new();
                     let mut areas = objects.areas();
-                    let mut asking = Asking { verdict: judge, asked: Vec::new(), pages: None };
+                    let mut asking = Asking { fate: judge, asked: Vec::new(), pages: None };
                     while areas.settle(all, 9, &mut asking, |object, count| {
                         gone.extend(std::iter::repeat_n(object.site, count as usize));
                     }) {}
@@ -184,8 +184,8 @@ proptest! {
                     let mut dead: Vec<u32> = Vec::new();
                     for slot in &expected {
                         match judge(*slot) {
-                            Verdict::Dead => dead.extend(twin.remove(slot).map(|(site, _)| site)),
-                            verdict => twin.get_mut(slot).expect("there").1 = verdict == Verdict::Old,
+                            Fate::Dead => dead.extend(twin.remove(slot).map(|(site, _)| site)),
+                            fate => twin.get_mut(slot).expect("there").1 = fate == Fate::Old,
                         }
                     }
                     for list in [&mut expected, &mut asked] { list.sort_unstable(); }
@@ -292,14 +292,14 @@ fn a_look_leaves_out_what_is_old_and_done() {
     };
     let all: HashSet<usize> = slots.iter().copied().collect();
     let is_third = |slot: &usize| (slot / 8).is_multiple_of(3);
-    let settle = |all: bool, verdict: &dyn Fn(usize) -> Verdict| {
-        let mut judge = Asking { verdict: |slot| verdict(slot), asked: Vec::new(), pages: None };
+    let settle = |all: bool, fate: &dyn Fn(usize) -> Fate| {
+        let mut judge = Asking { fate: |slot| fate(slot), asked: Vec::new(), pages: None };
         let mut areas = objects.areas();
         while areas.settle(all, 9, &mut judge, |_, _| {}) {}
     };
     // Young ones are looked at each time, whatever was said.
     assert_eq!((look(&|_| true), look(&|_| true)), (all.clone(), all.clone()));
-    settle(false, &|_| Verdict::Old);
+    settle(false, &|_| Fate::Old);
     assert_eq!(look(&|slot| is_third(&slot)), all);
     let rest: HashSet<usize> = all.iter().copied().filter(|slot| !is_third(slot)).collect();
     assert_eq!(look(&|_| false), rest);
@@ -308,12 +308,12 @@ fn a_look_leaves_out_what_is_old_and_done() {
     let [freed, dead, young] = [(); 3].map(|()| done.next().expect("a slot"));
     assert!(objects.remove(freed, 9).is_some());
     settle(true, &|slot| match slot {
-        slot if slot == dead => Verdict::Dead,
-        slot if slot == young => Verdict::Young,
-        _ => Verdict::Old,
+        slot if slot == dead => Fate::Dead,
+        slot if slot == young => Fate::Young,
+        _ => Fate::Old,
     });
     [freed, dead].into_iter().for_each(put);
-    settle(false, &|_| Verdict::Old);
+    settle(false, &|_| Fate::Old);
     let again: HashSet<usize> = rest.iter().copied().chain([freed, dead, young]).collect();
     assert_eq!(look(&|_| false), again);
 }

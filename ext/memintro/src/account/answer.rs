@@ -8,14 +8,14 @@ use memintro_analysis::account::lines::{Lines, Word};
 const MAPS_ROOM: [usize; 3] = [1 << 30, 64 << 20, 4 << 20];
 
 /// The text, whose length everybody sees after each line.
-pub(crate) struct Answer<'a> {
+pub(crate) struct AnswerWriter<'a> {
     lines: Lines<'a>,
     length: &'a AtomicU64,
     /// Lines that say that something could not be read to its end.
     pub(crate) broken: u64,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> AnswerWriter<'a> {
     pub(crate) fn new(text: &'a mut [u8], length: &'a AtomicU64) -> Self {
         Self { lines: Lines::new(text), length, broken: 0 }
     }

@@ -11,7 +11,7 @@ use memintro_analysis::account::space::{Area, Space};
 use crate::copy::own_memory::{self, read_all, slice, slice_apart};
 use crate::copy::{self, Outcome};
 
-use super::answer::{Answer, open, room_for_maps};
+use super::answer::{AnswerWriter, open, room_for_maps};
 use super::frozen::{self, Frozen, LastFile, Region};
 use super::objects::Details;
 use super::resident::{Ranges, Source};
@@ -47,13 +47,13 @@ pub(crate) struct Plan<'a> {
 pub(crate) fn run(plan: &Plan<'_>) -> ! {
     // SAFETY: the shared memory, which only this copy writes.
     let text = unsafe { std::slice::from_raw_parts_mut(plan.text, plan.room) };
-    let mut answer = Answer::new(text, plan.length);
+    let mut answer = AnswerWriter::new(text, plan.length);
     let done = account(plan, &mut answer).is_some();
     plan.outcome.tell(done);
     copy::end(done)
 }
 
-fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
+fn account(plan: &Plan<'_>, answer: &mut AnswerWriter<'_>) -> Option<()> {
     let source = Source::new(plan.wanted.pagemap);
     let mut ranges = source.ranges();
     let mut table = plan.table.table();
@@ -106,7 +106,7 @@ fn count_shared(
     source: (&Source, Option<&Ranges>),
     listed: &mut Listed,
     (shared, map): (&SharedPages, Option<&mut [u8]>),
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) -> Option<()> {
     answer.figure("again", 1);
     let (bits, counted) = (slice(Space::words(listed.pages))?, slice(Space::words(listed.pages))?);
@@ -132,7 +132,7 @@ fn count_shared(
 }
 
 /// Counts what each page is for.
-fn count(plan: &Plan<'_>, frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>) -> Option<()> {
+fn count(plan: &Plan<'_>, frozen: &mut Frozen<'_>, own: &[u8], answer: &mut AnswerWriter<'_>) -> Option<()> {
     frozen::own_ranges(plan.own, frozen, answer);
     objects::pages(plan.pages, frozen, answer);
     frozen.stacks(answer);
@@ -169,7 +169,7 @@ impl Listed {
         (source, ranges): (&Source, Option<&Ranges>),
         bits: &'a mut [u64],
         map: Option<&'a mut [u8]>,
-        answer: &mut Answer<'_>,
+        answer: &mut AnswerWriter<'_>,
     ) -> Option<Frozen<'a>> {
         let mut space = Space::new(self.areas, bits);
         let is_spread = source.fill(&mut space, self.regions, ranges, answer)?;

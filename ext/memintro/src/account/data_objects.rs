@@ -4,7 +4,7 @@
 use memintro_analysis::account::claims::Search;
 use memintro_analysis::account::lines::Word;
 
-use super::answer::Answer;
+use super::answer::AnswerWriter;
 use super::frozen::{Frozen, read};
 use super::objects::HeapPage;
 use crate::copy::own_memory::slice;
@@ -36,7 +36,7 @@ fn each(list: &[HeapPage], frozen: &Frozen<'_>, mut visit: impl FnMut(HeapPage, 
 }
 
 /// Writes how many fibers have a stack, and for how many of them an enumerator runs in it.
-pub(super) fn fibers(list: &[HeapPage], frozen: &Frozen<'_>, answer: &mut Answer<'_>) {
+pub(super) fn fibers(list: &[HeapPage], frozen: &Frozen<'_>, answer: &mut AnswerWriter<'_>) {
     let words = |start: usize, count: usize| {
         (0..count).map_while(move |place| frozen.word(start.checked_add(place * 8)?))
     };
@@ -92,7 +92,7 @@ pub(super) fn reached(
     frozen: &Frozen<'_>,
     search: &mut Search<'_, '_>,
     vm: Vm,
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) {
     let (Some(room), Some(kinds)) = (slice(MOST_WAITING), slice::<Kind>(MOST_CLASSES)) else { return };
     let (mut used, mut all) = (0, Kind::default());

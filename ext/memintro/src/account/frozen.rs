@@ -7,7 +7,7 @@ use memintro_analysis::account::maps::Mapping;
 use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::{Area, Space};
 
-use super::answer::Answer;
+use super::answer::AnswerWriter;
 
 /// What the kernel says of one area.
 #[derive(Clone, Copy, Default)]
@@ -97,7 +97,7 @@ impl Frozen<'_> {
 
     /// Stacks: the main thread's, those of threads (which have their control block at the end), and others with a
     /// guard before them, which are those of fibers.
-    pub(crate) fn stacks(&mut self, answer: &mut Answer<'_>) {
+    pub(crate) fn stacks(&mut self, answer: &mut AnswerWriter<'_>) {
         let (mut main, mut threads, mut fibers) = ((0, 0), (0, 0), (0, 0));
         for index in 0..self.regions.len() {
             let (Some(region), Some(area)) =
@@ -153,7 +153,7 @@ impl Frozen<'_> {
     }
 
     /// What is not claimed.
-    pub(crate) fn rest(&mut self, answer: &mut Answer<'_>) {
+    pub(crate) fn rest(&mut self, answer: &mut AnswerWriter<'_>) {
         const LARGEST_DATA: usize = 1 << 20;
         let mut rest = 0;
         for (area, region) in self.space.areas().iter().zip(self.regions.iter()) {
@@ -169,7 +169,7 @@ impl Frozen<'_> {
 }
 
 /// What the hook has mapped for its tables.
-pub(crate) fn own_ranges(list: &[(usize, usize)], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+pub(crate) fn own_ranges(list: &[(usize, usize)], frozen: &mut Frozen<'_>, answer: &mut AnswerWriter<'_>) {
     let mut resident = 0;
     for (start, end) in list {
         let mut from = *start;

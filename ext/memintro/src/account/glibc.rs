@@ -6,7 +6,7 @@ use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owner;
 use memintro_analysis::account::{PAGE, caches, maps};
 
-use super::answer::Answer;
+use super::answer::AnswerWriter;
 use super::frozen::{Frozen, prefetch, read};
 use super::heap_walk::{Bins, Candidates, MOST_CACHES, Pieces, Sums, one_heap};
 use super::mapped;
@@ -36,7 +36,7 @@ pub(crate) fn walk(
     frozen: &mut Frozen<'_>,
     own: &[u8],
     object: Option<usize>,
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) -> Option<()> {
     let mut candidates = Candidates { room: slice(MOST_CACHES)?, used: 0, owners: frozen.owners.take() };
     let mut claims = Claims { list: slice(MOST_CACHES)?, used: 0 };
@@ -63,7 +63,7 @@ fn all_arenas(
     main: (usize, Layout),
     candidates: &mut Candidates<'_>,
     claims: &mut Claims,
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) {
     let (arena, layout) = main;
     let mut claim = |from, to| claims.add(from, to);
@@ -135,7 +135,7 @@ fn walk_main(
     candidates: &mut Candidates<'_>,
     claim: &mut impl FnMut(usize, usize),
     bins: &mut Bins,
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) {
     let mut sums = Sums::default();
     let top = either(frozen, arena + layout.top, arena, layout).unwrap_or(0) as usize;
@@ -168,7 +168,7 @@ fn walk_parts(
     sums: &mut Sums,
     candidates: &mut Candidates<'_>,
     claim: &mut impl FnMut(usize, usize),
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) -> u64 {
     let (mut parts, mut found) = (0, 0);
     for (area, region) in frozen.space.areas().iter().zip(frozen.regions.iter()) {
@@ -216,7 +216,7 @@ fn walk_other(
     candidates: &mut Candidates<'_>,
     claim: &mut impl FnMut(usize, usize),
     bins: &mut Bins,
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) {
     let mut sums = Sums::default();
     let top = frozen.word(arena + layout.top).unwrap_or(0) as usize;
@@ -246,7 +246,7 @@ fn is_busy(arena: usize, word: impl Fn(usize) -> Option<u64>) -> bool {
     word(arena).is_some_and(|lock| lock & 0xffff_ffff != 0)
 }
 
-fn write(number: u64, heaps: u64, sums: &Sums, answer: &mut Answer<'_>) {
+fn write(number: u64, heaps: u64, sums: &Sums, answer: &mut AnswerWriter<'_>) {
     // `malloc_trim` gives back the topmost chunk of the main arena only.
     let trimmed = sums.whole_pages + if number == 0 { sums.top } else { 0 };
     let figures = [number, heaps, sums.used, sums.free, sums.top, sums.used_size, sums.free_chunks, trimmed];
@@ -258,7 +258,7 @@ fn cached(
     frozen: &Frozen<'_>,
     (main, layout): (usize, Layout),
     candidates: &mut Candidates<'_>,
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) {
     let word = |at: usize| frozen.word(at);
     let (mut caches, mut sums) = (0, BySize::<{ caches::LISTS }>::new());
@@ -307,7 +307,7 @@ impl<const LISTS: usize> BySize<LISTS> {
         }
     }
 
-    fn write(&self, key: &str, answer: &mut Answer<'_>) {
+    fn write(&self, key: &str, answer: &mut AnswerWriter<'_>) {
         for (number, list) in self.lists.iter().enumerate() {
             list.write(key, caches::size_of(number), answer);
         }

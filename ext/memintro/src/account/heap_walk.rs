@@ -7,7 +7,7 @@ use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::strands::{self, Heap, Memory, Visitor};
 use memintro_analysis::account::{PAGE, caches};
 
-use super::answer::Answer;
+use super::answer::AnswerWriter;
 use super::frozen::{Frozen, prefetch, read};
 
 /// More threads' caches than any process has.
@@ -56,7 +56,7 @@ impl Bins {
     }
 
     /// A line for each class that has chunks, with its least size.
-    pub(super) fn write(&self, answer: &mut Answer<'_>) {
+    pub(super) fn write(&self, answer: &mut AnswerWriter<'_>) {
         for (class, pieces) in self.0.iter().enumerate() {
             pieces.write("bin", Self::LEAST << class, answer);
         }
@@ -69,7 +69,7 @@ impl Pieces {
         self.resident += resident;
     }
 
-    pub(super) fn write(&self, key: &str, size: usize, answer: &mut Answer<'_>) {
+    pub(super) fn write(&self, key: &str, size: usize, answer: &mut AnswerWriter<'_>) {
         if self.count > 0 {
             answer.add(key, &[size as u64, self.count, self.resident].map(Word::Number));
         }
@@ -95,7 +95,7 @@ pub(super) fn one_heap(
     top: usize,
     sums: &mut Sums,
     candidates: &mut Candidates<'_>,
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) -> usize {
     let Some(area) = frozen.space.area(first).filter(|area| area.holds(first, end)).copied() else {
         answer.add("broken", &[Word::Number(0), Word::Text(b"heap")]);

@@ -7,7 +7,7 @@ use memintro_analysis::account::owners::Owner;
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::strands::Memory;
 
-use super::answer::Answer;
+use super::answer::AnswerWriter;
 use super::frozen::{Frozen, Region, prefetch};
 use super::heap_walk::{Candidates, Readable};
 use super::objects::Form;
@@ -34,7 +34,7 @@ pub(super) fn count(
     frozen: &mut Frozen<'_>,
     wanted: &Wanted<'_>,
     candidates: &mut Candidates<'_>,
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) -> Option<()> {
     let form = wanted.object.and_then(|object| Form::of_object(&frozen.space, object));
     let mut found = Found { list: slice(MOST)?, used: 0, blocks: 0, bytes: 0, counted: wanted.counted };

@@ -167,7 +167,7 @@ fn table(shared: &Shared) -> table::Place {
 impl Counting {
     /// Waits for it, at most until a second after its deadline, and reads meanwhile what only this process can tell. `None`,
     /// some milliseconds after the flag is set: to be called again.
-    pub(crate) fn finish(&mut self, interrupted: &AtomicBool) -> Option<Answer> {
+    pub(crate) fn finish(&mut self, interrupted: &AtomicBool) -> Option<CopyAnswer> {
         let shared = self.shared.start() as usize;
         if self.read.is_none() {
             let quick = files::Quick::new();
@@ -188,12 +188,12 @@ impl Counting {
         let text = unsafe { std::slice::from_raw_parts(text, length.min(TEXT)) };
         // Without the files it is no account.
         let text = files.map(|files| [&files, text, &self.shared_files].concat()).unwrap_or_default();
-        Some(Answer { text, allocator, signal: self.copy.signal() })
+        Some(CopyAnswer { text, allocator, signal: self.copy.signal() })
     }
 }
 
 /// What was counted.
-pub(crate) struct Answer {
+pub(crate) struct CopyAnswer {
     /// Lines of figures.
     pub(crate) text: Vec<u8>,
     /// What the allocator says.

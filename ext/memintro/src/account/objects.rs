@@ -9,7 +9,7 @@ use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owner;
 use memintro_analysis::account::space::{Area, Space};
 
-use super::answer::Answer;
+use super::answer::AnswerWriter;
 use super::data_objects;
 use super::frozen::{Frozen, prefetch, read};
 use crate::heap::{FrozenPage, Object, Trouble, Vm};
@@ -46,7 +46,7 @@ pub(crate) fn heap_pages() -> Result<Vec<HeapPage>, Trouble> {
 }
 
 /// Claims the pages of Ruby's heap, empty ones included.
-pub(crate) fn pages(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+pub(crate) fn pages(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut AnswerWriter<'_>) {
     let body_bytes = body_bytes(list);
     let (mut live, mut free) = (0, 0);
     for page in list {
@@ -179,7 +179,7 @@ impl Sum {
 
 /// Which pages of Ruby's heap are this process's own, at least in part, though others are shared: how many there are, those
 /// of them with free slots, and the objects on them. Called before pages are claimed, where only shared ones count.
-pub(super) fn aged(list: &[HeapPage], frozen: &Frozen<'_>, answer: &mut Answer<'_>) {
+pub(super) fn aged(list: &[HeapPage], frozen: &Frozen<'_>, answer: &mut AnswerWriter<'_>) {
     let body_bytes = body_bytes(list);
     let (mut pages, mut with_free, mut old, mut young) = (0, 0, 0, 0);
     for page in list {
@@ -222,7 +222,7 @@ pub(super) fn sizes(
     list: &[HeapPage],
     frozen: &mut Frozen<'_>,
     (details, own_code): (Details, &[u8]),
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) {
     let Some(vm) = Vm::get() else { return };
     if details == Details::All {
@@ -284,7 +284,7 @@ fn descriptions(
     list: &[HeapPage],
     frozen: &Frozen<'_>,
     search: &mut Search<'_, '_>,
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) {
     let body_bytes = body_bytes(list);
     let mut sum = Sum::default();

@@ -5,7 +5,7 @@ use memintro_analysis::account::PAGE;
 use memintro_analysis::account::maps::Mapping;
 use memintro_analysis::account::space::{Area, Space};
 
-use super::answer::{Answer, open};
+use super::answer::{AnswerWriter, open};
 use super::frozen::Region;
 use crate::copy::{
     is_filtered,
@@ -154,7 +154,7 @@ impl Source {
         space: &mut Space<'_>,
         regions: &[Region],
         ranges: Option<&Ranges>,
-        answer: &mut Answer<'_>,
+        answer: &mut AnswerWriter<'_>,
     ) -> Option<bool> {
         if let Some(ranges) = ranges.filter(|ranges| ranges.is_whole) {
             for (start, end) in ranges.list.get(..ranges.used)? {

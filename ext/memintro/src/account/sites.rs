@@ -6,7 +6,7 @@ use memintro_abi::{BlockRecord, HookApi, Status};
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::{Owner, Owners};
 
-use super::answer::Answer;
+use super::answer::AnswerWriter;
 use crate::copy::own_memory::slice;
 
 /// Sites with a greater number are left out; the hook's limit is less unless somebody raised it.
@@ -28,7 +28,7 @@ struct Sums<'a, 'b> {
 }
 
 /// Writes the sites with most live bytes. `None` if the hook could not be read at this instant.
-pub(super) fn list(api: &HookApi, owners: &Owners<'_>, answer: &mut Answer<'_>) -> Option<()> {
+pub(super) fn list(api: &HookApi, owners: &Owners<'_>, answer: &mut AnswerWriter<'_>) -> Option<()> {
     let of_rows = [slice(MOST_SITES)?, slice(MOST_SITES)?, slice(MOST_SITES)?, slice(MOST_SITES)?];
     let mut sums = Sums { owners, of_rows, end: 0 };
     // SAFETY: the callback fits the record, and its context outlives the visit.

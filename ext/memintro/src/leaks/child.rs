@@ -17,7 +17,7 @@ use super::registers::{self, Codes};
 use super::roots::{self, Machinery, Roots, kinds};
 use super::threads::Waiting;
 use super::{Held, MOST_LISTED, Wanted, blocks, found, unused};
-use crate::account::answer::{Answer, open, room_for_maps};
+use crate::account::answer::{AnswerWriter, open, room_for_maps};
 use crate::account::frozen::{self, Frozen};
 use crate::account::{HeapPage, glibc, objects};
 use crate::copy::own_memory::{read_all, slice};
@@ -51,12 +51,12 @@ pub(super) fn run(plan: &Plan<'_>) -> ! {
     let text = plan.shared.start().wrapping_add(super::TEXT_AT);
     // SAFETY: the shared memory, which only this copy writes.
     let text = unsafe { std::slice::from_raw_parts_mut(text, super::TEXT_ROOM) };
-    let mut answer = Answer::new(text, super::length(plan.shared));
+    let mut answer = AnswerWriter::new(text, super::length(plan.shared));
     let done = scan(plan, &mut answer).is_some();
     copy::end(done)
 }
 
-fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
+fn scan(plan: &Plan<'_>, answer: &mut AnswerWriter<'_>) -> Option<()> {
     let own = read_all(open(c"/proc/self/smaps"), room_for_maps(slice)?)?;
     let mappings = memory::mappings(own)?;
     answer.figure("unreadable", mappings.unreadable);
@@ -196,7 +196,7 @@ fn objects_and_roots(
 }
 
 /// Memory of the host that is not in the copy.
-fn kept_back(plan: &Plan<'_>, answer: &mut Answer<'_>) {
+fn kept_back(plan: &Plan<'_>, answer: &mut AnswerWriter<'_>) {
     let Some(theirs) = room_for_maps(slice).and_then(|room| read_all(plan.maps, room)) else { return };
     let mut bytes = 0;
     memintro_analysis::account::maps::each(theirs, |mapping| {

@@ -7,7 +7,7 @@ use memintro_analysis::leaks::nodes::{Content, NO_HOLDER, NO_SITE, Node, Nodes, 
 use super::child::Plan;
 use super::roots::{T_DATA, kinds};
 use crate::account::HeapPage;
-use crate::account::answer::Answer;
+use crate::account::answer::AnswerWriter;
 use crate::account::frozen::read;
 use crate::copy::own_memory::slice;
 use crate::heap::Vm;
@@ -38,7 +38,7 @@ struct Group {
     oldest: u32,
 }
 
-pub(super) fn write(plan: &Plan<'_>, nodes: &mut Nodes<'_>, answer: &mut Answer<'_>) -> Option<()> {
+pub(super) fn write(plan: &Plan<'_>, nodes: &mut Nodes<'_>, answer: &mut AnswerWriter<'_>) -> Option<()> {
     let classes = Classes::number(nodes.list)?;
     let nodes = &*nodes;
     let list = &*nodes.list;
@@ -92,7 +92,7 @@ fn write_groups(
     verdict: u64,
     numbers: &mut [u32],
     groups: &mut [Group],
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) {
     let list = &*nodes.list;
     let mut used = 0;
@@ -227,7 +227,12 @@ impl Classes {
 }
 
 /// By call site, and what holds most bytes of each.
-fn write_held(list: &[Node], classes: &Classes, numbers: &mut [u32], answer: &mut Answer<'_>) -> Option<()> {
+fn write_held(
+    list: &[Node],
+    classes: &Classes,
+    numbers: &mut [u32],
+    answer: &mut AnswerWriter<'_>,
+) -> Option<()> {
     let all = slice::<HeldSite>(numbers.len())?;
     let mut used = 0;
     let (mut blocks, mut bytes) = (0, 0);
@@ -307,7 +312,7 @@ fn write_owners(
     list: &[Node],
     classes: &Classes,
     numbers: &mut [u32],
-    answer: &mut Answer<'_>,
+    answer: &mut AnswerWriter<'_>,
 ) -> Option<()> {
     let all = slice::<Owners>(numbers.len())?;
     let mut used = 0;

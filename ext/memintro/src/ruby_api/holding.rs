@@ -75,7 +75,7 @@ fn rows(ruby: &Ruby, held: Option<Vec<Held>>) -> Result<RArray, Error> {
         return Err(errors::error(
             ruby,
             "UnknownRubyError",
-            "this Ruby does not tell what its objects hold; docs/ruby_versions.md lists the versions that work",
+            "this Ruby does not list the references of its objects; docs/ruby_versions.md lists the versions that work",
         ));
     };
     // All names are copied before the first object is made: a collection could free what is held no more.

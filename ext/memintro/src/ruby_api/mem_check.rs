@@ -40,7 +40,7 @@ fn follow(ruby: &Ruby, given: RArray, root: RString) -> Result<Option<&'static s
     if let Err(why) = native_stacks::begin(api, given, PathBuf::from(std::ffi::OsString::from_vec(root))) {
         return Ok(Some(why));
     }
-    Ok((!unfreed::begin(ruby)?).then_some("this Ruby does not tell which objects it frees"))
+    Ok((!unfreed::begin(ruby)?).then_some("this Ruby does not report freed objects"))
 }
 
 /// Tries whether an allocation gets its native stack as its site. Words: why it did not.

@@ -15,7 +15,7 @@ module Memintro
       SUMMARY = "show the RSS, PSS and USS of processes, or the peak of a command"
 
       autoload :Run, File.expand_path("../rss_run.rb", __dir__)
-      autoload :Reading, File.expand_path("../rss_reading.rb", __dir__)
+      autoload :MemoryFigures, File.expand_path("../rss_figures.rb", __dir__)
 
       # The beginning of its help.
       BANNER = <<~TEXT
@@ -69,7 +69,7 @@ module Memintro
       end
 
       # @api private
-      # @param reading [Reading]
+      # @param reading [MemoryFigures]
       # @param out [IO]
       def show(reading, out = @out)
         json? ? show_json(reading, out) : show_text(reading, out)
@@ -133,7 +133,7 @@ module Memintro
       end
 
       def reading(subject)
-        subject.is_a?(String) ? Reading.saved(subject) : Reading.at(subject)
+        subject.is_a?(String) ? MemoryFigures.saved(subject) : MemoryFigures.at(subject)
       end
 
       def watch(subjects)

@@ -9,7 +9,7 @@ module Memintro
     class Rss
       # Figures of a process at one time: read now, or saved in a snapshot.
       # @api private
-      class Reading
+      class MemoryFigures
         # Figures and their headings.
         COLUMNS = { rss: "RSS", peak_rss: "peak RSS", pss: "PSS", uss: "private", shared: "shared", swap: "swap",
                     vsize: "address space" }.freeze
@@ -17,14 +17,14 @@ module Memintro
         ASKED = (COLUMNS.keys - [:shared]).freeze
 
         # @param memory [ProcessMemory]
-        # @return [Reading]
+        # @return [MemoryFigures]
         # @raise [NoProcessError, ForbiddenError]
         def self.at(memory)
           new(figures(memory), memory.pid, Time.now, "not allowed")
         end
 
         # @param file [String]
-        # @return [Reading]
+        # @return [MemoryFigures]
         # @raise [SnapshotError]
         def self.saved(file)
           snapshot = Memintro::Snapshot.load(file)
@@ -34,7 +34,7 @@ module Memintro
 
         # @param pid [Integer]
         # @param peak [Integer, nil] the only known figure
-        # @return [Reading]
+        # @return [MemoryFigures]
         def self.unseen(pid, peak)
           new(ASKED.to_h { |name| [name, nil] }.merge(peak_rss: peak), pid, Time.now, "not seen")
         end
@@ -76,7 +76,7 @@ module Memintro
           @file = file
         end
 
-        # @return [Reading] with another peak
+        # @return [MemoryFigures] with another peak
         def with_peak(bytes)
           self.class.new(figures.merge(peak_rss: bytes), pid, time, @none, file)
         end
