@@ -6,12 +6,12 @@ module Fuzz
   # Makes wrong texts from right ones: some of their bytes are others, or one of their JSON values is of another kind.
   # The same seed makes the same texts.
   class Mutation
-    # What a value may become.
+    # Replacements of a value.
     VALUES = [nil, true, false, 0, -1, 7, 2**31, 2**63, -(2**64), 10**15, 10**40, 1.5, -0.0, 1e308, -1e-300,
               "", "7", "x", "\u0000", "\e[2J\e]0;x\a", "\u009b31m\u202Ex\u2066\u200F\u061C\u2028",
               "é\u{1F600}", "a" * 5_000, "live_bytes", "full", "text",
               [], [[]], {}, { "" => nil }, [nil] * 50].freeze
-    # What may come between two bytes.
+    # Bytes to insert.
     TOKENS = ["{", "}", "[", "]", ":", ",", "\"", "\\", "\\u0000", "\\ud800", "\n", "\r", "\0", "\xFF", "\xC3", "\e",
               "null", "-", "1e999", "NaN", "Infinity", "//", " " * 300, "9" * 400, "[" * 10_000, "{\"a\":" * 3_000,
               "\"#{'\\u00e9' * 2_000}\""].map(&:b).freeze

@@ -25,7 +25,7 @@ module Fuzz
     CLIENT = "client"
     # What a terminal acts upon. Stated anew: what decides it must not be what it is held against.
     ACTED_UPON = /[\x00-\x09\x0b-\x1f\x7f\u0080-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/
-    # What Ruby says of a value that was not checked.
+    # Ruby's own error for an unchecked value.
     RUBYS = /undefined\ (?:local\ variable\ or\ )?method|no\ implicit\ conversion|can't\ convert|can't\ be\ coerced|
              comparison\ of|key\ not\ found|nil:NilClass|stack\ level|out\ of\ range|wrong\ number\ of\ arguments|
              incompatible\ character|invalid\ byte\ sequence|failed\ to\ allocate|\.rb:\d+:in/x
@@ -69,7 +69,7 @@ module Fuzz
       return @mutation.mutate(refusal) if @mutation.random.rand < 0.1
 
       body = answer == :text ? TEXT : JSON.generate(@honest.fetch(answer))
-      # What is wrong inside of an answer is found behind a header and sizes that are right, too.
+      # An error inside an answer is also found behind a correct header and correct sizes.
       return framed(@mutation.mutate(body), answer) if coin
 
       @mutation.mutate(framed(body, answer))

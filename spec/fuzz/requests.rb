@@ -109,7 +109,7 @@ module Fuzz
     def pieces(socket)
       loop do
         line = socket.gets("\n", 1 << 20) or raise "an answer without an end"
-        # What goes wrong amid an answer is told in place of the next size.
+        # An error during an answer replaces the next size.
         return refusal(JSON.parse(line), line) if line.start_with?("{")
 
         size = Integer(line, 10)

@@ -32,7 +32,7 @@ module Fuzz
 
     def try(input)
       snapshot = Memintro::Snapshot::Saved.parse(input)
-      # Whoever has read one may look at it in every way.
+      # A snapshot that was read must work in every method.
       snapshot.to_s
       snapshot.inspect
       snapshot.to_json

@@ -15,7 +15,7 @@ module Fuzz
     MOST_GROWTH = 300 << 20
     KEPT = File.expand_path("../../tmp/fuzz", __dir__)
 
-    # What was wrong, with the input in a file.
+    # The error, with the input in a file.
     Failure = Struct.new(:what, :file, :times)
 
     attr_reader :failures, :inputs, :outcomes

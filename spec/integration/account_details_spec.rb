@@ -31,7 +31,7 @@ RSpec.describe "details of an account", :vm do
   end
 
   # The last word of a Hash's slot means nothing in Ruby 3.1: an old pointer there, to the table of another Hash, has
-  # that table counted as the first one's. What the table points to is 40 MB.
+  # that table counted as the first one's. The table's contents are 40 MB.
   it "finds the blocks of a Hash behind a table that an old pointer of another object took" do
     skip "tables lie in slots" if RUBY_VERSION >= "3.3"
 
@@ -56,7 +56,7 @@ RSpec.describe "details of an account", :vm do
     expect(native_after).to be_within(300_000).of(native)
   end
 
-  # What is freed lies between blocks that stay, so that no piece becomes part of another one.
+  # Freed blocks lie between live ones, so that no two pieces merge.
   it "says how many free pieces of each size malloc has", :vm_long do
     code = read_program("account_details/free_pieces.rb")
     before, after = run_ruby(code: code, requires: %w[json fiddle memintro]).must_succeed.json

@@ -3,7 +3,7 @@
 require "tmpdir"
 require_relative "../spec_helper"
 
-# What names of files, other threads, filters of system calls and signals do to an account: it adds up, or says why not.
+# Accounts with hostile file names, other threads, filters of system calls and signals: they add up, or say why not.
 RSpec.describe "an account under attack", :vm, :vm_long do
   SECCOMP = <<~'RUBY'
     # Refuses these system calls with EPERM, for good.
@@ -37,7 +37,7 @@ RSpec.describe "an account under attack", :vm, :vm_long do
     code = read_program("account_hostile/forks_and_maps.rb")
     result = run_ruby(code: code, requires: %w[json fiddle memintro]).must_succeed.json
     expect(result).to include(left: [0], done: %w[forks maps threads], least: be >= 0)
-    # Of a walk that was ended by a thread in the middle of malloc, three times.
+    # A thread in the middle of malloc ended the walk three times.
     expect(result[:unattributed]).to be < 0.05
   end
 

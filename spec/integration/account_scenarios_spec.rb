@@ -2,7 +2,7 @@
 
 require_relative "../spec_helper"
 
-# What has taken the memory is known, and must be found: spec/fixtures/scripts/account_scenario.rb makes it grow.
+# The account must find the known use of memory that spec/fixtures/scripts/account_scenario.rb makes grow.
 RSpec.describe "an account of known growth", :vm do
   # The row that must have grown most.
   GUILTY = { "c_leak" => :malloc_native, "methods" => :malloc_iseqs, "fragments" => :malloc_free,

@@ -145,7 +145,7 @@ RSpec.describe "an account of RSS", :vm do
     result = run_ruby(code: code, requires: %w[json fiddle memintro]).must_succeed.json
     expect(result).to include(sum: result[:rss], notes: [], unattributed: 0)
     expect(result).to include(shared: be > 3, scanned: be > 15_000)
-    # Five times 3,000 strings of 1,600 bytes, one of which may be missing.
+    # Five times 3,000 strings of 1,600 bytes; one may be missing.
     expect(result[:objects]).to be > 19_000_000
   end
 
@@ -257,7 +257,7 @@ RSpec.describe "an account of RSS", :vm do
         .and end_with("fragmentation. " \
                       "Memintro.trim gives back what it can.")
       expect(result[:trimmed][:rss]).to eq(result[:trimmed][:rss_before] - result[:trimmed][:given_back_bytes])
-      # Another thread has a heap of its own, of which alone mimalloc tells.
+      # Another thread has its own heap, and mimalloc reports only that.
       said = name == "mimalloc" ? "free memory that the allocator does not tell apart, a leak in C" : "fragmentation"
       expect(result[:other]).to include(said)
     end

@@ -5,7 +5,7 @@ require "spec_helper"
 # VmSize is what alarms look at, and what `ulimit -v` and some containers limit: what a process has reserved, used or
 # not.
 RSpec.describe "The address space of a tracked process" do
-  # What it was, with tracking on, and with three million blocks more, all of them followed.
+  # Its value before, with tracking on, and with three million more blocks, all followed.
   def sizes(mode, way)
     run_ruby(way: way, env: way == :preloaded ? { "MEMINTRO_MODE" => mode } : {}, code: <<~RUBY).must_succeed.json
       require "json"

@@ -166,7 +166,7 @@ RSpec.describe "the Ruby API" do
     result = run_ruby(code: code, requires: %w[json memintro], env: { "MEMINTRO_SPEC_STRESSED_START" => "1" })
     states = result.must_succeed.json[:states]
     expect(states.size).to eq(4)
-    # What samples say of 200 strings is an estimate.
+    # Figures of 200 strings from samples are estimates.
     expect(states.values_at(0, 2)).to all(eq([200, true, true]))
     expect(states.map(&:first)).to all(eq(200))
   end

@@ -157,7 +157,7 @@ RSpec.describe "Memintro::Background" do
     expect(answer[:message]).to eq("memintro-spec cannot be started in a Ractor; start it in the main one")
   end
 
-  # What the system does at its limit of processes; root has none.
+  # Simulates the limit of processes, which root does not have.
   it "says that there is no thread to be had, and is there when one is, after a fork too" do
     answer = background(read_program("background/no_threads.rb"))
     expect(answer[:refused]).to match(["Memintro::Error", /\Amemintro-spec cannot be started: no more; end other/])

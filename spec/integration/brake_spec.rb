@@ -3,7 +3,7 @@
 require_relative "../spec_helper"
 require_relative "../support/listening"
 
-# `MEMINTRO_DISABLE`: whatever a program asks memintro for, it goes on as if nothing were tracked. The examples of
+# `MEMINTRO_DISABLE`: after any call of memintro, a program continues as if it were not tracked. The examples of
 # README.md and docs/ are run with it in documents/brake_spec.rb.
 RSpec.describe "MEMINTRO_DISABLE" do
   def braked(value = "1") = { "MEMINTRO_DISABLE" => value }

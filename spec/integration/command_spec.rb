@@ -152,7 +152,8 @@ RSpec.describe "the command" do
       end
       plain = [RbConfig.ruby, "-e", ""]
       ours = [RbConfig.ruby, Subprocess::EXE, "run", "--report", path("r"), "--", *plain]
-      # A busy machine stretches processor time, too, of Ruby's own start as much: that takes 40 ms on a calm one.
+      # A busy machine also stretches processor time, by the same factor as that of Ruby's own start: 40 ms on an idle
+      # one.
       plainly, tracked = Array.new(11) { [plain, ours].map(&time) }.transpose.map(&:min)
       expect(tracked - plainly).to be <= [100.0, plainly * 2.5].max
     end

@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 require_relative "../support/listening"
 require "socket"
 
-# What a process shows of itself when it listens, and what becomes of the socket.
+# The data that a listening process offers, and the life of its socket.
 RSpec.describe "the control socket", :listening do
   # Sends one line, answers the header and what follows it.
   def ask(path, line)
@@ -82,7 +82,7 @@ RSpec.describe "the control socket", :listening do
     expect(refused["x" * 70_000]).to match([false, "Memintro::ControlError", /longer than 65536 bytes/])
   end
 
-  # What no argument of any command takes, and JSON can say.
+  # JSON values that no argument of any command accepts.
   ODD = ["x", -1, 1.5, 10**22, false, ["x"], { "a" => 1 }].freeze
   # Arguments of the commands, and what each takes of these.
   TAKEN = {
@@ -155,7 +155,7 @@ RSpec.describe "the control socket", :listening do
     expect(ask(path, '{"command":"info"}').first).to include("ok" => true)
     # The silent ones are sent away after a while.
     expect(Timeout.timeout(60) { silent.map(&:read) }).to all(eq(""))
-    # The slow one gets all, of which more is on its way than its socket takes.
+    # The slow client gets everything, although its socket cannot hold all of it.
     header = Timeout.timeout(60) { JSON.parse(slow.gets) }
     expect(header).to include("ok" => true, "bytes" => be > 500_000)
     body = Timeout.timeout(60) { slow.read(header["bytes"]) }
@@ -362,14 +362,14 @@ RSpec.describe "the control socket", :listening do
     end
   end
 
-  # Where Ruby is not told of the fork, it wakes the thread at the socket at exit, which does not exist, and crashes.
+  # If Ruby does not know of the fork, it wakes the missing socket thread at exit, and crashes.
   it "leaves a child that C code forks alone, which works and ends as it would" do
     program = start_program(read_program("control_socket/forked_by_c.rb"))
     expect(program.line).to eq("exit 3")
     expect(sockets).to eq(["#{program.pid}.sock"])
   end
 
-  # In a child that C code forks, whoever stood in the queue for Ruby's lock stands there for ever, before all others.
+  # In a child that C code forks, threads that waited for Ruby's lock stay first in its queue for ever.
   it "leaves the queue for Ruby's lock empty when listen returns, for C code may fork then" do
     program = start_program(<<~RUBY)
       states = Array.new(20) do

@@ -35,7 +35,7 @@ RSpec.describe "A process that dies and leaves a dump" do
         own = figures[:stops].reject { |stop| stop[:signal] == Signal.list.fetch("URG") }
         expect(own.size).to eq(2)
         expect(own.first).to include(signal: signal, code: code, **beside)
-        # What a core file would show.
+        # The registers in a core file.
         expect(own.last).to eq(own.first)
         expect(figures[:ended_by]).to eq(signal)
         dump = Memintro::Native::Report.read(File.binread(path("dump")))

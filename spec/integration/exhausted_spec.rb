@@ -16,7 +16,7 @@ RSpec.describe "A kernel that gives no memory" do
       figures = exhausted("tracking", way: way, env: { "MEMINTRO_RECORDS" => "table" })
       expect(figures).to include(refused: true, distinct: 800_000, works: 10)
       expect(figures[:dropped]).to be_between(100_000, 799_000)
-      # What the fixture does beside its own blocks may have been dropped, too, or be at the same line.
+      # Other allocations of the fixture may also have been dropped, or be at the same line.
       expect(figures[:live] + figures[:dropped]).to be_within(100).of(800_000)
       expect(figures[:left]).to match([be_between(0, 100), be_between(0, 100_000)])
       expect(figures[:said]).to match(/^note: \d{3},\d{3} allocations could not be followed: .*memory.* ran out/)

@@ -3,7 +3,8 @@
 require "tmpdir"
 require_relative "../spec_helper"
 
-# Where the user may have no more processes or threads (ulimit -u): what needs one says so in words, or does without.
+# A user who may have no more processes or threads (ulimit -u): calls that need one raise a clear error, or do
+# without.
 RSpec.describe "a process that may start no more threads" do
   # As a user without other processes. more: how many threads and processes may come.
   def outcomes(more)

@@ -34,7 +34,7 @@ RSpec.describe "A signal handler that forks", :race do
   end
 end
 
-# Whoever reads is awaited longer than whoever records a block.
+# The wait for a reading thread is longer than that for a recording one.
 RSpec.describe "A thread that forks" do
   TruthDriver::WAYS.each do |way|
     it "waits for the end of another thread's reading, and its child has the figures, #{way}" do

@@ -3,11 +3,11 @@
 require "spec_helper"
 require "tmpdir"
 
-# What an attack on the gate tried: docs/design/waiting.md. Each part ends or is killed.
+# Attacks on the gate: docs/design/waiting.md. Each part ends or is killed.
 RSpec.describe "The gate under attack", :race, alone: true do
   LOST = -8 # MEMINTRO_FIGURES_LOST
-  # Seconds. Whoever waits for a thread that is gone waits for ever; a busy machine keeps anybody waiting for a while.
-  # So the bounds here and below are ten times what a calm machine takes.
+  # Seconds. A wait for a thread that is gone never ends; on a busy machine any wait may take a while. So the bounds
+  # here and below are ten times what a calm machine takes.
   AT_ONCE = 3.0
 
   def attack(*arguments, way:) = native(program("gate_attacks.cc"), *arguments, way: way)
@@ -21,7 +21,7 @@ RSpec.describe "The gate under attack", :race, alone: true do
 
     it "keeps no thread waiting where threads are cancelled asynchronously in malloc, #{way}" do
       figures = attack("cancel_asynchronous", way: way)
-      # Whoever was hit in the middle of a change has spoilt the figures, and that is said.
+      # An interruption in the middle of a change makes the figures invalid, and the answer says so.
       usable = { marked: 0, started: 1, mode: 1, tracking: 5 }
       lost = { marked: LOST, started: LOST, mode: 0, tracking: 0 }
       expect(figures.slice(*usable.keys)).to eq(usable).or eq(lost)

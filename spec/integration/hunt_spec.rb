@@ -62,7 +62,7 @@ RSpec.describe "Memintro.hunt", :listening do
     def line(path, text) = File.readlines(path).index { |one| one.include?(text) } + 1
 
     it "finds the stacks of fibers that are kept, counts what is resident of them, and names who holds the fibers" do
-      # Ruby makes room for so many fibers more at once that steps differ.
+      # Ruby adds room for many fibers in one step, so steps differ.
       finding = found("lists", minutes: 20)
       expect(finding).to include(kind: "fiber_stacks", what: "memory of fibers", site: at("    list.next"),
                                  objects: be_between(1_500, 7_400), sentence: /: stacks of [\d,]+ fibers\z/,
@@ -118,7 +118,7 @@ RSpec.describe "Memintro.hunt", :listening do
 
     rackup = File.join(Subprocess::ROOT, "spec", "fixtures", "web", "hunted.ru")
 
-    # What each worker says, after requests until both have found something, or half an hour is over.
+    # The answer of each worker, after requests until both have a finding, or half an hour is over.
     def workers(server)
       told = {}
       until told.size == 2 && told.values.all? { |one| one["findings"].any? || one["minutes"] >= 30 }

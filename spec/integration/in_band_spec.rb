@@ -89,7 +89,7 @@ RSpec.describe "In-band records", :race do
       expect(figures[:dropped]).to be_between(1, 1_000)
       expect(figures[:usable_of_40]).to eq 40
       expect(figures[:missed]).to be_within(1_000).of(with_table[:missed])
-      # What was lost is in no sum any more, nor what the table waits for.
+      # Lost blocks are in no sum any more, and the table has no unrecorded ones.
       expect(figures[:frees]).to be_between(with_table[:frees] - 50, with_table[:frees] + 400)
       expect(figures[:freed]).to be_between(with_table[:freed] - 10_000, with_table[:freed] + 90_000)
     end

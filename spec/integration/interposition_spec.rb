@@ -2,7 +2,7 @@
 
 require "spec_helper"
 
-# With the hook, every call runs the definition that it runs without it, whoever else defines the function, and how.
+# With the hook, every call runs the same definition as without it, for any other definitions of the function.
 RSpec.describe "The functions that the hook takes over" do
   # [family, name] of each, as the hook has them; and those that are taken over for the end of a process.
   taken_over = File.read(File.join(Subprocess::ROOT, "crates", "hook", "src", "functions.rs"))
@@ -28,7 +28,7 @@ RSpec.describe "The functions that the hook takes over" do
   let(:plain) { interposition }
   let(:cxx_program) { interposition(libraries: ["-lstdc++"]) }
 
-  # A library that calls all functions, and defines those that it is told to.
+  # A library that calls all functions, and defines the given ones.
   def interposed(label, tag: 0, defines: "ALL_FUNCTIONS", how: "function", variant: :lazy, flags: [])
     own = ["-DLABEL=\"#{label}\"", "-DTAG=#{tag}", "-DDEFINES=#{defines}", "-DHOW=#{how}", "-DCALL_ALL=call_all"]
     shared_module("interposed.c", variant: variant, flags: [*own, *flags, ledger, "-ldl"], suffix: label)
@@ -111,7 +111,7 @@ RSpec.describe "The functions that the hook takes over" do
     it "are a local library's only for the modules that need it, whether it stays or goes#{manner}" do
       library = interposed("local#{name}", tag: local_tag, **definition)
       user = calling("user#{name}", library)
-      # Where the program has a C++ runtime, that one's are found first by everybody.
+      # If the program has a C++ runtime, all modules find its functions first.
       { plain => [local_tag], cxx_program => manner.include?("C++") ? [] : [local_tag] }.each do |program, expected|
         expect(tags(program, *around(library, everybody, user, cxx, cxx_now))).to eq expected
         expect(tags(program, *opened(library), "call", "close", *around(cxx, everybody))).to eq expected

@@ -5,7 +5,7 @@ require_relative "../support/listening"
 
 # JSON may have a key twice, and its readers take one of the two values, or none.
 RSpec.describe "JSON of every command that asks a process", :listening do
-  # What an object becomes, which must not have a key twice.
+  # A parsed object, which must not have a key twice.
   once = Class.new(Hash) do
     def []=(key, value)
       raise "#{key} stands twice" if key?(key)

@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 
 # Files that are loaded at the first use, and what may come between.
 RSpec.describe "What memintro loads late" do
-  # Slow enough that others come amid it: each line that loads these files lets other threads run.
+  # Slow enough for other threads to come meanwhile: each line that loads these files lets them run.
   SLOWLY = <<~'RUBY'
     LATE = %r{/memintro/(malloc/(call_sites|site_figures)|heap/(walks|heap_copy|hold)|report/|support/(list|units))}
     AMID = Queue.new
@@ -120,7 +120,7 @@ RSpec.describe "What memintro loads late" do
       puts JSON.generate([first.join.value, killed, late, Memintro.iseqs.count.positive?])
     RUBY
     expect(answers.json).to eq([nil, 0, "Timeout::Error", true])
-    # With -w, Ruby 3.1.2 takes whoever waits for a file that another thread loads for a circle.
+    # With -w, Ruby 3.1.2 warns of a circle if a thread waits for a file that another thread loads.
     said = answers.stderr.lines
     said = said.grep_v(/circular require considered harmful|\A\tfrom |\A\n\z/) if RUBY_VERSION == "3.1.2"
     expect(said).to eq([])
@@ -166,7 +166,7 @@ RSpec.describe "What memintro loads late" do
       $VERBOSE = true
       require "memintro"
       names = Memintro::Loader.module_eval("Places").constants
-      # A measurement asks for the settings while its file is read, and whoever needs it has them.
+      # A measurement needs the settings while its file is loaded.
       names.each { |name| Process.wait(fork { Memintro.configuration && Memintro::Loader.need(name); exit! }) }
       puts names.size
     RUBY

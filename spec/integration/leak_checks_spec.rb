@@ -26,7 +26,7 @@ RSpec.describe "Checks for leaks" do
     expect(checks(2_000, "clean")).to include(leaks: 0, wrong: {}, mode: "off")
   end
 
-  # What the check finds for each of these blocks: whether it leaks, and bytes of an iteration.
+  # The check's result for each of these blocks: whether it leaks, and bytes of an iteration.
   def found(code)
     run_ruby(code: <<~RUBY, requires: %w[fiddle json memintro memintro/measure/leak_check]).must_succeed.json
       def check(iterations: 100, warm_up: 20, per_iteration: 0, &block)
@@ -75,7 +75,7 @@ RSpec.describe "Checks for leaks" do
     RUBY
     leaks, bytes, stacks = answers[:kept]
     expect([leaks, bytes - stacks]).to match([true, be_between(600, 2_500)])
-    # The rest of RSS is what tracking takes, and pages of Ruby's heap.
+    # The rest of RSS is tracking's memory, and pages of Ruby's heap.
     expect(stacks).to be_between(8_192, 24_576).and(be_between(0.4 * answers[:grown], answers[:grown]))
     expect(answers[:others]).to eq([false, false, false])
   end

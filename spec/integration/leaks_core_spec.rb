@@ -113,7 +113,7 @@ RSpec.describe "memintro leaks --core", :native_programs do
     tool, hook = [Memintro::Paths.tool, Memintro::Paths.hook].map do |path|
       File.join(@folder, File.basename(path)).tap { |copy| FileUtils.cp(path, copy) }
     end
-    # What a note of 20 bytes begins with that says which build this is.
+    # The beginning of a build-id note of 20 bytes.
     head = [4, 20, 3].pack("L<3") + "GNU\0".b
     build = File.binread(hook)[/#{Regexp.escape(head)}(.{20})/mn, 1]
     File.binwrite(hook, File.binread(hook).sub(build) { build.reverse })
@@ -203,7 +203,7 @@ RSpec.describe "memintro leaks --core", :native_programs do
     expect([other.status.exitstatus, other.stderr]).to match([1, /jemalloc answered malloc.* no verdict is given/])
   end
 
-  # What the allocator has free is not told from what is in use, so old words in it hold blocks.
+  # Free memory of the allocator is not distinguished from used memory, so old words in it hold blocks.
   { "jemalloc" => 20_000, "tcmalloc" => 49_000 }.each do |name, least|
     it "judges the blocks that were tracked on #{name}" do
       library = NativePrograms.public_send(name) or skip "no #{name} here"
@@ -216,7 +216,7 @@ RSpec.describe "memintro leaks --core", :native_programs do
   end
 
   it "judges the blocks that were tracked where malloc's memory was written over" do
-    # Of four blocks that lie one behind the other, malloc has no reason to look at the head of the third.
+    # malloc never reads the head of the third of four adjacent blocks.
     code = <<~RUBY
       Memintro.start if ENV["TRACK"]
       KEPT = Array.new(300) { Fiddle.malloc(5_000) }.sort.freeze

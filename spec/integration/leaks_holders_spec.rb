@@ -10,7 +10,7 @@ RSpec.describe "who holds what Memintro.leaks calls held" do
   LINE = "#{SCRIPT}:#{File.readlines(SCRIPT).index { |line| line.include?('Kept.new') } + 1}".freeze
   OWNED = { site: LINE, held_by: "40 Ruby objects of class Kept", owner: "Kept", owners: 40 }.freeze
 
-  # What is said of the blocks of that line, of which the objects have 40.
+  # The text about the blocks of that line; the objects own 40 of them.
   def expect_owned(groups)
     found = groups.find { |group| group[:site] == LINE }
     expect(found).to include(OWNED)

@@ -6,7 +6,7 @@ RSpec.describe "Memintro.leaks" do
   FOLDER = "/usr/lib/x86_64-linux-gnu"
   LIBRARIES = { "jemalloc" => "#{FOLDER}/libjemalloc.so.2", "tcmalloc" => "#{FOLDER}/libtcmalloc_minimal.so.4",
                 "mimalloc" => "#{FOLDER}/libmimalloc.so.2" }.freeze
-  # What memory that was not cleared may still hold, of 200.
+  # How many of 200 blocks uncleared memory may still hold.
   STALE = 25
 
   def scenario(env = {})

@@ -2,7 +2,7 @@
 
 require "spec_helper"
 
-# What libc and libstdc++ allocate on a program's behalf is counted once: not missed, not twice.
+# Allocations of libc and libstdc++ for a program are counted once: not missed, not twice.
 RSpec.describe "Allocations inside the C and C++ libraries" do
   # [allocations, frees, allocated_bytes, freed_bytes] of each piece of work in libraries.cc.
   expected = {

@@ -13,7 +13,7 @@ RSpec.describe "under load" do
   application = File.join(Subprocess::ROOT, "spec", "fixtures", "web", "load.ru")
   # Ruby's heap and glibc's take some hundred thousand requests to settle, tracked or not: as fast as can be, by wrk.
   warm_up = Integer(ENV.fetch("MEMINTRO_LOAD_WARM_UP_SECONDS", "420"))
-  # Of what follows the last two thirds count.
+  # Only the last two thirds of the following values count.
   seconds = Integer(ENV.fetch("MEMINTRO_LOAD_SECONDS", "180"))
 
   # Bounds of the slope by Sen's method: so many of the slopes between all pairs lie on either side of the true one in
@@ -80,7 +80,7 @@ RSpec.describe "under load" do
       warmed = hurry(server, warm_up)
       begun = now
       clients = Array.new(4) { client(server, begun + seconds) }
-      # The first worker is replaced again and again, the second is what is measured.
+      # The first worker is replaced repeatedly; the second one is measured.
       replaced = 0
       while now < begun + seconds - 20
         sleep([20, seconds / 12].min)
@@ -94,7 +94,7 @@ RSpec.describe "under load" do
     end
   end
 
-  # The process id of the worker that the plugin told last.
+  # The process id of the worker that the plugin reported last.
   def worker(server, index) = server.lines.grep(/process=worker index=#{index}/).last&.[](/pid=(\d+)/, 1)&.to_i
 
   it "makes no error and does not grow", :long, deadline_seconds: 1200 do

@@ -3,7 +3,7 @@
 require_relative "../spec_helper"
 require "tmpdir"
 
-# What memintro's lines do to a program whose log cannot be written: a word on standard error, once, and nothing else.
+# memintro's lines in a program whose log cannot be written: one message on standard error, and no other effect.
 RSpec.describe "a log that cannot be written" do
   told = lambda do |why|
     /\Amemintro: a line is lost, and perhaps others: #{why}\n\z/

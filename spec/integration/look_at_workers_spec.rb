@@ -48,7 +48,7 @@ RSpec.describe "looking into a master and its workers", :listening do
       .map { |pid, name| "process #{pid} (mill: #{name}):\n" }
   end
 
-  # What each process's part of the output says, by process id.
+  # Each process's part of the output, by process id.
   def parts(text)
     pieces = text.split(/^process (\d+) \(.*\):\n/)
     expect(pieces.shift).to eq("")
@@ -80,7 +80,7 @@ RSpec.describe "looking into a master and its workers", :listening do
     expect(parts(text).transform_values { |part| part[/(\S+)  Grain$/, 1].to_i }).to eq(expected_grains)
     expect(lines("histogram", @master, "--workers", "--json").to_h { |one| [one["pid"], grains(one)] })
       .to eq(expected_grains)
-    # Of two: those two. Of one: as ever, without a heading.
+    # For two processes, both; for one, its answer without a heading.
     expect(parts(said("histogram", worker(1), worker(0), "--top", "all")).keys).to eq([worker(1), worker(0)])
     expect(said("histogram", worker(2), "--top", "1")).to match(/\A[\d,]+ objects, .* by class:\n/)
     one = JSON.parse(said("histogram", worker(2), "--json"))

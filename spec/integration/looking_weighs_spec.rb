@@ -5,7 +5,7 @@ require_relative "../support/listening"
 require_relative "../../lib/memintro"
 require_relative "../../lib/memintro/control/client"
 
-# What it costs a process to be looked at from outside: next to no objects, whatever its size, and no long pause.
+# The cost of commands for the process that answers: very few objects, for any size of the process, and no long pause.
 RSpec.describe "looking at a running process", :listening do
   # A line on standard input is answered with the objects made so far. ARGV: objects, classes, sequences, call sites.
   SERVER = <<~'RUBY'
@@ -85,7 +85,7 @@ RSpec.describe "looking at a running process", :listening do
     names = %w[classes iseqs iseq_locations].flat_map { |list| lists.fetch(list).map { |row| row["name"] } }
     expect(names.grep(/Memintro|lib\/memintro/)).to eq([])
     grown = lists.fetch("classes").to_h { |row| row.values_at("name", "count_growth") }
-    # What a thread's stack still refers to.
+    # Objects to which a thread's stack still refers.
     expect(grown.slice("String", "Array", "Hash").values).to all(be <= 100), grown.inspect
     expect(lists.fetch("types").map { |row| row["growth"] }).to all(be_between(-400, 400))
   end
@@ -101,7 +101,7 @@ RSpec.describe "looking at a running process", :listening do
     inside = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
       kept = Array.new(500) { Memintro.histogram(3) }
       own = ->(rows) { rows.map(&:name).grep(/Memintro|lib.memintro/) }
-      # What is read first is loaded first, and leaves garbage.
+      # The first reading loads code, and leaves garbage.
       Memintro.snapshot(:all)
       [Memintro.each_iseq, Memintro.internals].each(&:first)
       GC.start

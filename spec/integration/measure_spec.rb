@@ -33,7 +33,7 @@ RSpec.describe "Memintro.measure" do
   end
 
   it "keeps two threads at once apart to the byte, though one frees the other's blocks and gets their addresses" do
-    # With one arena for all, a thread gets the addresses that it has freed, whoever had them.
+    # With one arena for all, a thread gets the addresses that it has freed, also those of other threads' blocks.
     figures = measured(<<~RUBY, env: { "MALLOC_ARENA_MAX" => "1" })
       mine, theirs, step = Array.new(1_000), Array.new(1_000), 0
       is_one, is_two, is_three = [1, 2, 3].map { |wanted| proc { step == wanted } }
@@ -83,7 +83,7 @@ RSpec.describe "Memintro.measure" do
       work = proc { blocks(10, 100, slots); inner = Memintro.measure(objects: false, &inside); free(1, slots) }
       Memintro.measure(&work)
       outer = Memintro.measure(&work)
-      # What measuring itself allocates is not counted, nor are its objects.
+      # Measuring's own allocations and objects are not counted.
       puts JSON.generate([outer, inner, again].map { |m| malloc(m) } <<
                          [outer.top_allocated.map(&:allocated_bytes), outer.objects_allocated, outer.process_objects_allocated])
     RUBY

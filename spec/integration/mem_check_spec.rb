@@ -236,7 +236,7 @@ RSpec.describe "Memintro::MemCheck" do
       .to match [4, /no verdict on nobody\.so: nobody\.so was never loaded by the tests\. Is binary.* planted\b/]
   end
 
-  # What keeps a check from seeing must not read as if there were nothing to see.
+  # A check that could not search must not read like one without findings.
   describe "when it could not look" do
     # A test, and what happens after all tests.
     def blinded(code, after: false, env: {})
@@ -292,7 +292,7 @@ RSpec.describe "Memintro::MemCheck" do
     end
 
     it "gives no verdict if memory cannot be searched, and keeps what is known without" do
-      # Of four blocks that lie one behind the other, malloc has no reason to look at the head of the third.
+      # malloc never reads the head of the third of four adjacent blocks.
       written_over = <<~RUBY
         require "fiddle"
         Minitest.after_run do

@@ -6,7 +6,7 @@ require "tmpdir"
 # mwrap's interface over the real hook; specs of its arguments and errors are in spec/unit.
 RSpec.describe "mwrap's interface" do
   let(:leak) { %r{^\S*mwrap_leak\.rb:(\d+) growth: (\d+) allocs/frees \((\d+)/(\d+)\)$} }
-  # What Ruby allocates to make the call; its caches are larger from 3.2 on.
+  # Ruby's own allocations for the call; its caches are larger from 3.2 on.
   let(:most_allocations) { RUBY_VERSION < "3.2" ? 100_003 : 100_009 }
 
   it "runs a program written for mwrap, which finds its leak" do

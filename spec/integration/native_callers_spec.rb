@@ -64,7 +64,7 @@ RSpec.describe "native callers", :listening do
     told = run_ruby(nil, extension("many_ways.c"), code: <<~'RUBY', requires: %w[memintro json]).must_succeed.json
       require ARGV[0]
       Memintro.start
-      # Of the first two hundred none is large, then every other one.
+      # None of the first two hundred is large, then every other one.
       20_000.times do |i|
         number, size = i > 200 && i.even? ? [40, 6_400] : [i % 40, 64]
         ManyWays.call(number, size)

@@ -37,7 +37,7 @@ RSpec.describe "Processes of a native program under the hook", :race do
     end
   end
 
-  # What a raw dump says of itself: signal, exit status, and totals as [allocations, frees, live bytes].
+  # The head of a raw dump: signal, exit status, and totals as [allocations, frees, live bytes].
   def read_dump(path)
     bytes = File.binread(path)
     magic, version, pid, _time, signal, status, sites = bytes.unpack("a8LLQLlQ")

@@ -14,7 +14,7 @@ RSpec.describe "The hook's figures against a native program's own" do
     end
 
     it "agree over ten million operations, #{way}", :long, deadline_seconds: 900 do
-      # Some ten seconds of CPU time, of which a busy machine gives a tenth.
+      # Some ten seconds of CPU time, which take ten times as long on a busy machine.
       expect(truth(operations: 10_000_000, way: way, seed: 7, deadline_seconds: 900))
         .to include(**exact, operations: 10_000_000)
     end

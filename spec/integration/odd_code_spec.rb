@@ -2,7 +2,7 @@
 
 require_relative "../spec_helper"
 
-# Code and classes that a program may have, and that lines, stacks and objects must be told of nevertheless.
+# Odd code and classes of programs, for which lines, stacks and objects must still be right.
 RSpec.describe "odd code" do
   def answer(code)
     JSON.parse(run_ruby(code: code, requires: %w[memintro json fiddle]).must_succeed.stdout, symbolize_names: true)

@@ -72,7 +72,7 @@ RSpec.describe "what is older than one collection", :listening do
     path = File.join(socket_folder, "#{worker}.sock")
     vitals = Memintro::Control::Client.new(worker, path, patience: 60).ask_json("vitals")
     old = vitals["sites"].to_h { |site| site.values_at("name", "old_bytes") }
-    # What the VM itself takes while the line runs differs: 1 to 10 KB.
+    # The VM's own memory while the line runs varies: 1 to 10 KB.
     expect(old.values_at("-e:8", "-e:10")).to match([be_between(7_000_000, 7_012_000), be < 4_000])
   end
 end

@@ -121,7 +121,7 @@ RSpec.describe "Memintro.rss and its relatives" do
     end
   end
 
-  # The group is shared with whatever else runs in it, so its usage may move between two looks.
+  # Other processes run in the group, so its usage may change between two readings.
   it "says of the machine's own control group what the kernel says" do
     found = Memintro.cgroup
     skip "no memory control group holds this process, or none is seen" if found.nil? && files_of_own_groups.empty?

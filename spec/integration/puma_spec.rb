@@ -162,7 +162,7 @@ RSpec.describe "Puma" do
         pss = both.map { |line| line[/pss_bytes=(\d+)/, 1].to_i }
         rss = both.map { |line| line[/rss_bytes=(\d+)/, 1].to_i }
         expect(pss.last).to eq(pss.first(3).sum)
-        # What is shared counts once: far less than the sum of RSS.
+        # Shared memory counts once, so this is far less than the sum of RSS.
         expect(pss.last).to be_between(5_000_000, rss.last - 1)
         expect(both.first).to include(" pid=#{server.pid} ")
         expect(both.last).to include(" workers=2")

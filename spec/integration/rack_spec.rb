@@ -2,7 +2,7 @@
 
 require_relative "../spec_helper"
 
-# What a request's line says while tracking is on: this thread's figures, exactly, or none.
+# A request's line while tracking is on has this thread's exact figures, or none.
 RSpec.describe "Memintro::Middleware with tracking on" do
   before(:all) do
     found = run_ruby(code: "require 'rack/body_proxy'", requires: [])
@@ -19,7 +19,7 @@ RSpec.describe "Memintro::Middleware with tracking on" do
     line, inner = lines("exact")
     _, bytes, calls, freed, = inner.fetch(:inner)
     expect(bytes).to be >= 200 * 1_000
-    # What the two readings inside took themselves is all that comes on top.
+    # The difference is only the memory of the two readings inside.
     expect(line[:malloc_bytes] - bytes).to be_between(0, 400)
     expect(line[:malloc_calls] - calls).to be_between(0, 8)
     expect(line[:freed_bytes] - freed).to be_between(0, 400)

@@ -47,7 +47,7 @@ RSpec.describe "memintro/railtie in a generated application" do
      rails("db:migrate")].each { |command| must(*command) }
   end
 
-  # What README.md says.
+  # As in README.md.
   def add_memintro
     File.write(gemfile, "gem 'memintro', path: #{Subprocess::ROOT.dump}, require: 'memintro/railtie'\n", mode: "a")
     application = File.join(root, "config", "application.rb")

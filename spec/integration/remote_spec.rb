@@ -47,7 +47,7 @@ RSpec.describe "asking a running process", :listening do
       .to eq("#{who} restarted tracking with the new settings (full mode)\n")
     top = eventually { said("top", pid).then { |text| text if text.match?(/-e:1$/) } }
     expect(top).to match(/^memintro .*: pid #{pid}, ruby #{RUBY_VERSION}, full mode, started live/)
-    # What the server itself allocates is in no figure.
+    # The server's own allocations are in no figure.
     expect(top).not_to include("control/")
     report = JSON.parse(said("report", pid, "--json"))
     expect(report["call_sites"].find { |site| site["name"] == "-e:1" }["live_bytes"]).to be >= 10_000
@@ -219,7 +219,7 @@ RSpec.describe "asking a running process", :listening do
     sites = JSON.parse(said("diff", "leaky", "--for", "1", "--json")).dig("sections", "call_sites")
     line = sites.find { |site| site["name"] == "-e:7" }
     texts, rest = line["growth"].divmod(100_001)
-    # The list grows there, too, and Ruby's heap may.
+    # The list also grows there, and Ruby's heap may.
     expect([texts, rest]).to match([be_positive, be < 30_000])
     expect(line["count_growth"]).to be_between(texts, texts + 30)
   end
@@ -257,7 +257,7 @@ RSpec.describe "asking a running process", :listening do
       loop { sleep 0.01 }
     RUBY
     said("top", "asked")
-    # What it still does for that client would count.
+    # Its remaining work for that client would count.
     eventually { at_rest?(program.pid) }
     program.kill(:USR1)
     expect(program.line).to eq("started")
@@ -394,7 +394,7 @@ RSpec.describe "asking a running process", :listening do
     expect(complaint("histogram", pid)).to start_with("memintro: process #{pid} (memintro 0.0.9) has no command \"snap")
       .and end_with(remedy)
     expect(complaint("doctor", pid, "--json")).to eq("memintro: doctor takes no format; it takes colour#{remedy}")
-    # What both know works.
+    # Commands that both know work.
     expect(said("ps")).to match(/^ *#{pid} .* 0\.0\.9 +old  -e$/)
     expect(said("start", "old")).to include("tracks its allocations now")
   end

@@ -158,7 +158,7 @@ RSpec.describe "memintro rss" do
     expect([seen.first(2), seen.last(2)]).to eq([pids, [pids.last] * 2])
   end
 
-  # What a terminal acts upon: C0, DEL, C1, marks that turn the direction of writing, separators of lines.
+  # Characters that affect a terminal: C0, DEL, C1, marks that change the direction of writing, separators of lines.
   ACTED_UPON = "\e]0;x\a\u007F\u009B2J\u0085\u061C\u200F\u202E\u2028\u2066"
   ESCAPED = "\\x1B]0;x\\x07\\x7F\\xC2\\x9B2J\\xC2\\x85\\xD8\\x9C\\xE2\\x80\\x8F" \
             "\\xE2\\x80\\xAE\\xE2\\x80\\xA8\\xE2\\x81\\xA6"

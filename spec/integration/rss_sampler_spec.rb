@@ -92,7 +92,7 @@ RSpec.describe "Memintro::RSSSampler" do
     expect([result.must_succeed.stdout, result.stderr]).to eq(["ended\n", ""])
   end
 
-  # What is wrong, and right again: at last points are to be seen.
+  # Failing samples, then working ones: at the end there are points.
   RECOVERY = <<~'RUBY'
     def recovered(sampler)
       failed = eventually { sampler.errors >= 3 }
@@ -156,7 +156,7 @@ RSpec.describe "Memintro::RSSSampler" do
       sampler = Memintro::RSSSampler.new(interval: 3_600).start
       eventually { sampler.latest }
       task = Dir.children("/proc/self/task").find { |id| File.read("/proc/self/task/#{id}/comm").start_with?("memintro-sample") }
-      # Of a thread that sleeps; Ruby lends the native one, so that its name may be on none.
+      # A sleeping thread. Ruby reuses native threads, so its name may be on none.
       wakes = -> { task && File.read("/proc/self/task/#{task}/status")[/^voluntary_ctxt_switches:\s+(\d+)/, 1].to_i }
       before = wakes.call
       sleep 1

@@ -21,7 +21,8 @@ RSpec.describe "reports of memintro run" do
     run_memintro("run", *flags, "--", *command, chdir: folder, **options)
   end
 
-  # The text takes no file of memintro's. What another format takes is loaded before the program begins, in full mode.
+  # The text format needs no file of memintro's. Code for other formats is loaded before the program begins, in full
+  # mode.
   it "are written where a program has left memintro's folder; in sampled mode a raw dump, if it is no text" do
     skip "only root may call chroot" unless Process.euid.zero?
     code = "kept = Array.new(2_000) { |i| i.to_s * 500 }; Dir.chroot(#{folder.inspect}); Dir.chdir('/'); exit 3"
@@ -74,7 +75,8 @@ RSpec.describe "reports of memintro run" do
   describe "a program with a thread of memintro's" do
     flags = [%w[--every 0.2], %w[--every 60], %w[--stop-after 60], %w[--every 60 --stop-after 60]].freeze
 
-    # What came of the code with each of these flags, and the report's first words. At once, for all they do is to wait.
+    # The result of the code with each of these flags, and the report's first words. In parallel, because they only
+    # wait.
     define_method(:with_each) do |code|
       runs = flags.map.with_index do |some, i|
         Thread.new { run(*some, "--report", "#{i}.txt", code: code) }
@@ -242,7 +244,7 @@ RSpec.describe "reports of memintro run" do
           pid, *said = result.stdout.chomp.delete("[]").split(", ")
           expect(said).to eq([uid.to_s, "nil", "nil", "Errno::EACCES", "Errno::ENOENT"])
           expect(files).to eq(["r.#{pid}"])
-          # A report is written in Ruby's own words, a raw dump is what the hook leaves.
+          # Ruby writes a report; the hook leaves a raw dump.
           expect(first_words("r.#{pid}").start_with?("MEMINTR")).to be(ending == "exit!")
           report = JSON.parse(run_memintro("report", "--format", "json", path("r.#{pid}")).must_succeed.stdout)
           line = report["call_sites"].find { |site| site["name"] == "-e:3" }

@@ -8,7 +8,7 @@ RSpec.describe "top, account and leaks" do
     run_ruby("every_allocator.rb", extension("every_allocator.cc"), *without, **options).must_succeed.json
   end
 
-  # Whether blocks and bytes are as expected, or by so much less or more.
+  # Whether blocks and bytes are as expected, within a tolerance.
   def near(figures, expected, less, more)
     return false unless figures
 

@@ -15,7 +15,7 @@ RSpec.describe "sampled objects by line" do
   end
 
   it "has the truth in the interval in 95 of 100 runs, after deaths and with slots that others use again" do
-    # Of 200 runs with a chance of 0.95 each, 180 to 198 are right in 999 of 1,000 cases.
+    # With a probability of 0.95 each, 180 to 198 of 200 runs are right in 999 of 1,000 cases.
     expect(held(200, 40, 8_000).values).to all(be_between(180, 199))
   end
 

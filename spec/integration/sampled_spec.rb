@@ -32,7 +32,7 @@ RSpec.describe "sampled mode" do
         shares = { 1 => 20, 3 => 12, 10 => 8, 100 => 4, 1_000 => 12 }.map do |samples, runs|
           verdict = native(program("sampled.cc"), runs, 1024, 1, samples, sizes, way: way, deadline_seconds: 600)
           figures = verdict.except(:intervals, :origin).transform_values(&:first)
-          # What grew since a mark errs to both sides alike: with few samples its interval holds more often.
+          # Growth since a mark has symmetric errors: with few samples its interval holds more often.
           expect(figures.delete(:growth)).to be_between(0.93, samples < 100 ? 1 : 0.98), "#{samples}: #{verdict}"
           [samples, figures]
         end
@@ -94,7 +94,7 @@ RSpec.describe "sampled mode" do
     expect(figures[:weights]).to match([be_within(1e-9).of(1 / (1 - Math.exp(-0.5)))])
     expect(figures[:live]).to be_within(6 * figures[:error]).of(1_500_000)
     expect(figures[:error]).to be_between(10_000, 40_000)
-    # What is left there is the arrays.
+    # The rest there are the arrays.
     expect(figures[:left]).to all(be < 40_000)
   end
 

@@ -40,7 +40,7 @@ RSpec.describe "Memintro in a signal handler", :race do
     trend: "Memintro::Trend.new(Array.new(3) { Memintro.snapshot }).to_json.size",
     page: "(earlier = Memintro.snapshot) && (Memintro.snapshot - earlier).to_html.size",
     trend_page: "Memintro::Trend.new(Array.new(3) { Memintro.snapshot }).to_html.size",
-    # What has to be required itself cannot be in a handler; required before, it answers.
+    # A handler cannot require a file; if it was required before, the call works.
     get_process_mem: "GetProcessMem.new.kb.to_i",
     log_every: "Memintro.log_every(60, Class.new { def self.info(line) = nil }).stop.to_a.size"
   }.freeze

@@ -2,7 +2,7 @@
 
 require "spec_helper"
 
-# What start writes into the loaded modules, read back by a program with a relocation parser of its own.
+# The slots that start writes in loaded modules, read back by a program with a relocation parser of its own.
 RSpec.describe "Relocation slots of the allocator's functions" do
   let(:usual_modules) {
     %w[libz.so.1 libffi.so.8 libgmp.so.10 libxml2.so.2 libyaml-0.so.2].select { |name|

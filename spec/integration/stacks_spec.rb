@@ -14,7 +14,7 @@ RSpec.describe "whole stacks" do
                symbolize_names: true)
   end
 
-  # A leak with two callers, one of which calls three times as often.
+  # A leak with two callers; one calls three times as often.
   TWO_CALLERS = <<~RUBY
     KEEP = []
     def leak(size) = KEEP << ("x" * size)
@@ -60,7 +60,7 @@ RSpec.describe "whole stacks" do
       puts JSON.generate(lines: lines.sort)
     RUBY
     expected = (0...40).map { |i| [i + 2, i + 4, 20, 20 * (5_001 + i)] }
-    # What the very first call allocates besides is the first line's.
+    # Additional allocations of the very first call belong to the first line.
     expect(found[:lines].drop(1)).to eq(expected.drop(1))
     expect(found[:lines].first).to match([2, 4, be_between(20, 25), be >= expected.first.last])
   end
@@ -204,12 +204,12 @@ RSpec.describe "whole stacks" do
                          sum: Memintro.top(nil).sum(&:live_bytes), blocks: blocks.call(Memintro["-e:2"]),
                          stacks: Memintro.stacks(nil, site: "-e:2").map { |one| [one.stack.size, *blocks.call(one)] })
     RUBY
-    # What has no stack of its own is a row of one line, and has its own blocks only.
+    # Blocks without a stack of their own are a row of one line.
     expect(found[:stacks].map(&:first)).to include(1)
     expect(found[:stacks].map { |_, _, visited| visited }).to eq(found[:stacks].map { |_, live, _| live })
     expect(found[:blocks]).to eq([found[:stacks].sum { |_, live| live }] * 2)
     expect(found[:line]).to eq(201)
-    # What asking takes comes in between.
+    # The question's own allocations come in between.
     expect(found[:sum]).to be_within(4_000).of(found[:all])
   end
 end

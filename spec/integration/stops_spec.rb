@@ -2,7 +2,7 @@
 
 require "spec_helper"
 
-# Tracking ends amid allocations, births of threads, signals and forks: docs/design/waiting.md.
+# Tracking ends during allocations, births of threads, signals and forks: docs/design/waiting.md.
 RSpec.describe "A stop", :race do
   # Threads that allocate at the same time. The block that each of them resizes at a stop is live, and is not listed.
   ALLOCATING = 6

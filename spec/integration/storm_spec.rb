@@ -3,7 +3,7 @@
 require "spec_helper"
 require "etc"
 
-# No thread in malloc waits for us, whatever locks it holds: see docs/design/waiting.md.
+# No thread in malloc waits for memintro, with any locks held: see docs/design/waiting.md.
 RSpec.describe "A process in which everything happens at once", :race do
   # A part that stands still is named after 10 s of silence, also when the storm is over and the parts end. `bin/test
   # --all` lets each storm go on for a minute.

@@ -6,7 +6,7 @@ require_relative "../support/listening"
 # A worker that makes previews grows to gigabytes. Nothing keeps an image, and ObjectSpace says 40 bytes for each. With
 # OpenSSL's numbers it is the same, also on Rubies that have no rmagick.
 RSpec.describe "the story of objects of a library that wait for the collector", :listening do
-  # What the library allocates, and at which lines.
+  # Allocations of the library, by line.
   { "rmagick" => ["previews", "libMagickCore", "Magick::Image", [10, 11]],
     "openssl" => ["products", "libcrypto", "OpenSSL::BN", [12, 11]] }.each do |name, (made, library, owner, lines)|
     describe "with #{name}" do

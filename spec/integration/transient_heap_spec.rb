@@ -68,7 +68,7 @@ RSpec.describe "young objects that outlive a collection while objects are tracke
 
   MOVED_LEAK = Subprocess.read_program("transient_heap/moved_leak.rb")
   MOVED_SIZES = [128, 320, 56, 72].freeze
-  # Of objects that memintro makes for readings, which are not tracked.
+  # Objects that memintro makes for readings are not tracked.
   MOVED_LEFT = 200
 
   def figures(code, **options)

@@ -49,7 +49,7 @@ RSpec.describe "A typical change", :long, deadline_seconds: 1_800 do
 
   after(:all) { FileUtils.rm_rf(@copy) if @copy }
 
-  # 3 blocks from one line, of which the largest has 70,000 bytes.
+  # 3 blocks from one line; the largest has 70,000 bytes.
   def report(options)
     code = <<~RUBY
       Memintro.start

@@ -44,7 +44,7 @@ RSpec.describe "memintro watch" do
     { "MEMINTRO_SOCKET_FOLDER" => sockets }
   end
 
-  # Where this process would listen.
+  # The socket at which this process would listen.
   def own_socket = File.join(env["MEMINTRO_SOCKET_FOLDER"], "#{Process.pid}.sock")
 
   # A process that listens and allocates.

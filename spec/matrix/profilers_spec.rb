@@ -3,7 +3,7 @@
 require_relative "../spec_helper"
 require_relative "support/foreign_programs"
 
-# Others that hook too: both do their work, whoever came first.
+# Other hooks: both work, in either order.
 RSpec.describe "Beside another profiler", :programs do
   include ForeignPrograms
 

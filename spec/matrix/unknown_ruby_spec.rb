@@ -41,7 +41,7 @@ RSpec.describe "A Ruby that lacks a function" do
     @blind ||= NativePrograms.build(source, "libblind.so", ["-shared", "-fPIC", "-ldl"])
   end
 
-  # What the code answers where a function of the VM does.
+  # The result of the code if a function of the VM works.
   def otherwise(name, code, way)
     env = { "LD_PRELOAD" => way == :preloaded ? "#{Subprocess::HOOK}:#{blind}" : blind, "OTHERWISE" => name }
     run_ruby(code: code, flags: ["-W0"], way: way, env: env).must_succeed.json
@@ -60,7 +60,7 @@ RSpec.describe "A Ruby that lacks a function" do
     end
   end
 
-  # What that memintro can do, with its own hook.
+  # The abilities of that memintro, with its own hook.
   def misspelt_answer(folder, way)
     env = way == :preloaded ? { "LD_PRELOAD" => File.join(folder, "lib", "memintro", "libmemintro_hook.so") } : {}
     run_command(RbConfig.ruby, "-W0", "-I#{folder}/lib", "-rmemintro", "-e", EVERYTHING, way: way, env: env)

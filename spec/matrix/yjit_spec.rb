@@ -6,7 +6,7 @@ require_relative "../spec_helper"
 RSpec.describe "Call sites under YJIT", :vm do
   FLAGS = %w[--yjit --yjit-call-threshold=5].freeze
 
-  # Where the matrix says that there is a compiler, its absence is a failure.
+  # If the matrix says that there is a compiler, its absence is a failure.
   before do
     has_yjit = run_ruby(code: "exit RubyVM::YJIT.enabled?", requires: [], flags: FLAGS).success?
     unless has_yjit
@@ -48,7 +48,7 @@ RSpec.describe "Call sites under YJIT", :vm do
       expect(found[:interpolation]).to match([20_000, be_between(20_000 * 1301, 20_000 * 1310)])
       # Up to 3.2 young arrays live in Ruby's own transient heap.
       expect(found[:array]).to eq(RUBY_VERSION < "3.3" ? nil : [20_000, 20_000 * 100 * 8])
-      # The line at which the heap grows has the records of the new pages, too.
+      # The line at which the heap grows also has the records of the new pages.
       expect(found[:call]).to match([be_between(20_000, 20_040), be_between(20_000 * 901, 20_000 * 910)])
       # A method of C's, and one of Ruby's: what that allocates is its own line's, and not that of the call.
       expect(found[:ljust]).to match([be_between(20_000, 20_040), be_between(20_000 * 901, 20_000 * 910)])

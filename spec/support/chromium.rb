@@ -5,7 +5,7 @@ require "io/wait"
 require "json"
 require "tmpdir"
 
-# A headless Chromium, driven through a pipe as its developer tools drive it. What it says on its console is kept.
+# A headless Chromium, driven through a pipe as its developer tools drive it. Its console output is kept.
 class Chromium
   # Seconds for an answer, on a very busy machine.
   PATIENCE_SECONDS = 300

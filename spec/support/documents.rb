@@ -8,7 +8,7 @@ require_relative "subprocess"
 # the folder in which they are typed.
 module Documents
   ROOT = Subprocess::ROOT
-  # What users and contributors read, by path.
+  # Pages for users and contributors, by path.
   PAGES = ["README.md", *Dir.chdir(ROOT) { Dir["docs/**/*.md"].sort }].to_h do |path|
     [path, File.read(File.join(ROOT, path), encoding: "UTF-8")]
   end.freeze

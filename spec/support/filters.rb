@@ -26,7 +26,7 @@ module Filters
     }
   end
 
-  # What `require` takes for `Filter.install`.
+  # The file to require for `Filter.install`.
   def extension = NativePrograms.extension("filter.c")
 
   # Their numbers on this machine, without those that it does not have.

@@ -5,7 +5,7 @@
 # itself then. The process that runs the specs is spared: it is not what is tested.
 module GCStress
   CHILD = File.join(__dir__, "children", "gc_stress.rb")
-  # For programs that say `stressed { … }`: it is there without stress, too.
+  # For programs that call `stressed { … }`: it also exists without stress.
   UNDER_STRESS = "respond_to?(:stressed, true) or def stressed = yield"
 
   def run_ruby(*arguments, requires: ["memintro"], **options)

@@ -3,9 +3,9 @@
 require "json"
 require "socket"
 
-# Something that listens where a process of memintro would, and answers whatever an example wants.
+# A listener at the socket of a process, with any answer that an example wants.
 class HostileListener
-  # What an honest process answers, by command, so that one thing at a time can be wrong.
+  # Valid answers by command, so that an example can change one part.
   def self.honest(pid)
     totals = { allocated_bytes: 10, freed_bytes: 0, live_bytes: 10, allocations: 1, frees: 0, live_blocks: 1,
                missed_frees: 0, tracker_bytes: 0, dropped: 0 }

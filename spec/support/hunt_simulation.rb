@@ -2,7 +2,7 @@
 
 # A server that is made of figures, and a clock that runs as fast as one likes: what a hunt of days takes, in a second.
 module HuntSimulation
-  # Time passes when somebody waits. A look takes as much processor time as it is told.
+  # Time passes during waits. A look takes the given processor time.
   class FastClock
     attr_accessor :now, :cpu, :children_cpu
     attr_reader :waits
@@ -89,9 +89,8 @@ module HuntSimulation
 
     def rand(...) = @random.rand(...)
 
-    # What a server has that does not leak: traffic that comes and goes with the day, objects in step with it, garbage
-    # that waits for the next great collection, a start that takes minutes, caches that fill up, and peaks that the
-    # allocator keeps.
+    # A server that does not leak: traffic that varies with the day, objects in step with it, garbage that waits for
+    # the next great collection, a start that takes minutes, caches that fill up, and peaks that the allocator keeps.
     def healthy
       busy = ->(at) { 1 - (0.6 * Math.cos(2 * Math::PI * (at - 240) / 1_440)) }
       jitter = noise(0.05)
@@ -181,7 +180,7 @@ module HuntSimulation
     def again(*) = {}
   end
 
-  # @return [Array(Memintro::Hunt, Server, FastClock)] after so many simulated minutes
+  # @return [Array(Memintro::Hunt, Server, FastClock)] after this number of simulated minutes
   def simulate(minutes, seed: 1, every: 60, logger: File.open(File::NULL, "w"), on_finding: nil, **options)
     clock = FastClock.new
     server = Server.new(clock, seed, **options)

@@ -7,7 +7,7 @@ require_relative "subprocess"
 
 # Starts programs that listen at a control socket, in a folder of the example's own, and ends them with it.
 module Listening
-  # What an example's programs and commands share.
+  # The common environment of an example's programs and commands.
   PATIENCE_SECONDS = 300
 
   # A program that runs beside the example.
@@ -69,7 +69,7 @@ module Listening
     [program, input]
   end
 
-  # What such a program says after one piece of work.
+  # The answer of such a program after one piece of work.
   def serve(program, input)
     input.puts
     program.line

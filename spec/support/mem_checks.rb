@@ -12,7 +12,7 @@ module MemChecks
   # A library whose allocations are to be somebody else's.
   PLANTED = "planted.c"
 
-  # What a check said, and the folder in which it ran.
+  # The output of a check, and the folder in which it ran.
   Told = Struct.new(:text, :out, :status, :folder) do
     def first = text[/^mem_check: .*/]
 

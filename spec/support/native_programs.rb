@@ -22,7 +22,7 @@ module NativePrograms
           [*link_flags(variant), "-rdynamic", *libraries, "-ldl"])
   end
 
-  # Path of a shared object from spec/fixtures/modules, bound lazily unless told `variant: :now`.
+  # Path of a shared object from spec/fixtures/modules, bound lazily unless `variant: :now` is given.
   def shared_module(name, variant: :lazy, flags: [], suffix: variant)
     flags = ["-shared", "-fPIC", *link_flags(variant), *flags]
     build(File.join(MODULES, name), "lib#{File.basename(name, ".*")}-#{suffix}.so", flags)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What sig/ declares, read line by line: enough to compare names and keywords with the code where there is no rbs.
+# The declarations of sig/, read line by line: enough to compare names and keywords with the code without rbs.
 module Signatures
   # Paths as YARD writes them: Memintro::Totals#live_bytes, Memintro.start.
   DECLARATIONS = {
@@ -34,7 +34,7 @@ module Signatures
     methods["#{path}="] = [] if line.include?("attr_accessor")
   end
 
-  # Of the method itself, not of its block or of what types are made of.
+  # Only of the method itself, not of its block or of parts of types.
   def keywords(types)
     depth = 0
     own = types.sub(/\A\[\w+(, \w+)*\] */, "").each_char.with_object(+"") do |char, text|

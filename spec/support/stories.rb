@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What the first line of an answer must say of each story of spec/fixtures/scripts/stories.rb.
+# The required first line of an answer for each story of spec/fixtures/scripts/stories.rb.
 module HeldStories
   # By letter: the class, and the guilty holder.
   ALL = {

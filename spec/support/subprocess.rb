@@ -14,10 +14,10 @@ module Subprocess
   EXE = File.join(ROOT, "exe", "memintro")
   HOOK = File.join(LIB, "memintro", "libmemintro_hook.so")
   SCRIPTS = File.join(ROOT, "spec", "fixtures", "scripts")
-  # Against hangs alone, whatever else the machine does.
+  # Only against hangs; other work on the machine must not exceed it.
   DEADLINE_SECONDS = 600
 
-  # What a child left behind.
+  # The result of a child process.
   Result = Struct.new(:stdout, :stderr, :status, keyword_init: true) do
     # The last line of standard output, parsed; fails with both streams when there is none.
     def json

@@ -105,7 +105,7 @@ class Terminal
               \e[=>78] | \r | \n | [^\e]/x
   private_constant :SEQUENCE
 
-  # A sequence of which only the beginning has arrived waits for its end.
+  # An incomplete sequence waits for its end.
   def draw
     text = @raw.byteslice(@parsed..).scrub("")
     consumed = text[/\A.*(?=\e[^a-zA-Z]*\z)/m] || text

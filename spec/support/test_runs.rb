@@ -7,7 +7,7 @@ require_relative "subprocess"
 module TestRuns
   FOLDER = File.join(Subprocess::ROOT, "spec", "fixtures", "tests")
 
-  # RSpec's own program: that of Debian may be of another Ruby. Without the settings of whoever runs this.
+  # RSpec's own program: that of Debian may be of another Ruby. Without the settings of the user who runs this.
   RSPEC = ["-e", "require 'rspec/core'; RSpec::Core::Runner.invoke", "--", "--options", File::NULL].freeze
 
   # One example: its status, and the message of its failure.

@@ -13,7 +13,7 @@ module TruthDriver
     Subprocess.run_command(program, *arguments.map(&:to_s), way: way, **options).must_succeed.json
   end
 
-  # The truth program's verdict on so many operations.
+  # The truth program's verdict on this number of operations.
   def truth(operations:, way:, threads: 4, seed: 1, variant: :lazy, **options)
     program = NativePrograms.program("truth.cc", variant: variant)
     result = Subprocess.run_command(program, operations.to_s, threads.to_s, seed.to_s, way: way, **options)

@@ -2,7 +2,7 @@
 
 require_relative "fake_native"
 
-# For specs about Ruby's side only: fixed figures, and no setting from the environment of whoever runs them.
+# For specs about Ruby's side only: fixed figures, and no settings from the user's environment.
 RSpec.shared_context "with a fake native" do
   let(:native) { FakeNative.new }
 

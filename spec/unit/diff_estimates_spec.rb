@@ -5,7 +5,7 @@ require_relative "../../lib/memintro"
 require_relative "../../lib/memintro/malloc/call_sites"
 require "stringio"
 
-# What a diff says of snapshots whose malloc figures are estimates.
+# Diffs of snapshots whose malloc figures are estimates.
 RSpec.describe Memintro::Diff do
   # sites: { name => [[allocations, frees, total and freed bytes], their variances] }
   def sampled(seconds, sites, totals:, variances:, left_out: 0, process: {})
@@ -40,12 +40,12 @@ RSpec.describe Memintro::Diff do
 
   it "gives each figure of a call site its standard error: of a growth the lesser of two bounds" do
     kept, other, turned = diff.call_sites.sort_by(&:name).values_at(0, 2, 1)
-    # What stayed cancels out: 1.09e10 - 1e10, not 1.09e10 + 1e10.
+    # Blocks that stayed cancel out: 1.09e10 - 1e10, not 1.09e10 + 1e10.
     expect([kept.growth, errors(kept)]).to eq([90_000, { before_standard_error: 100_000, after_standard_error: 104_403,
                                                          growth_standard_error: 30_000, count_before_standard_error: 10,
                                                          count_after_standard_error: 10,
                                                          count_growth_standard_error: 3 }])
-    # What came and went in between leaves nothing behind: 1e8 + 3e8, not (4e9 - 4e8) + (3.7e9 - 3e8).
+    # Blocks that came and went in between add nothing: 1e8 + 3e8, not (4e9 - 4e8) + (3.7e9 - 3e8).
     expect([turned.growth, errors(turned)[:growth_standard_error]]).to eq([20_000, 20_000])
     expect(errors(other)).to include(before_standard_error: 0, after_standard_error: 40_000,
                                      growth_standard_error: 40_000, count_growth_standard_error: 5)

@@ -78,7 +78,7 @@ RSpec.describe Memintro::Estimates do
           rate = expected * (2**((2 * random.rand) - 1))
           sums = [0.0] * 6
           poisson(rate, random).times do
-            # Of blocks with sizes from 16 to 256 a larger one is drawn more often.
+            # Among blocks of 16 to 256 bytes, larger ones are drawn more often.
             weight = weight_of.call(random)
             weight = weight_of.call(random) until sizes == "equal" || random.rand < 16 / weight
             size = 4096.0 / weight

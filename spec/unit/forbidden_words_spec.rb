@@ -15,7 +15,7 @@ RSpec.describe ForbiddenWords do
               "lost" => "lost free", "missed" => "missed events", "chart" => "charts", "graph" => "a graph",
               "wrapper" => "malloc wrapper" }
 
-  # What is wrong in a folder with these files and the rules of this checkout, and with these lines below them.
+  # The findings in a folder with these files and the rules of this checkout, and with these lines below them.
   define_method(:wrong_with) do |files, rules = ""|
     Dir.mktmpdir do |folder|
       { "RULES.md" => File.read(File.join(root, "RULES.md")) + rules, **files }.each do |path, text|

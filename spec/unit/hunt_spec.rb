@@ -77,7 +77,7 @@ RSpec.describe Memintro::Hunt do
       expect(found.flatten(1).map { |all| all.map(&:what) }).to all(eq(["Leak"]))
       alone, among = found.map { |pair| pair.map { |all| minutes_until(all.first) } }.transpose
       expect([alone, among].map { |all| all.count { |minutes| minutes <= 10 } }).to all(be >= 19)
-      # What was refuted by chance is looked at again.
+      # A rise that was refuted by chance is tested again.
       expect(alone + among).to all(be <= 30)
       found.flatten.each do |finding|
         low, high = finding.bytes_per_minute_interval
@@ -129,7 +129,7 @@ RSpec.describe Memintro::Hunt do
 
       sure = findings(40, logger: log, on_finding: ->(one) { told << one }) { |server| leak(server, 1) }.first
       expect(minutes_until(sure, :confirmed_at)).to be_between(12, 18)
-      # It is told of once.
+      # It is reported once.
       expect([told.size, log.string.lines.size]).to eq([2, 2])
 
       full = findings(120) do |server|
@@ -264,7 +264,7 @@ RSpec.describe Memintro::Hunt do
       clock.now += 600
       budget.charge { clock.cpu += 0.5 }
       expect(budget.pause(60)).to eq(60)
-      # Of the first copy no more is known than how long it was waited for; of the last one, more than that.
+      # For the first copy only the length of the wait is known; for the last one, more.
       budget.charge { budget.charge_copy { clock.now += 2 } }
       [[1, 0.25], [0.75, 9]].each do |seconds, cpu|
         budget.charge_copy do

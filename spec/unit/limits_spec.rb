@@ -15,7 +15,7 @@ RSpec.describe "Memintro::Limits" do
     Memintro::Limits.build(rss, growth, on_limit, Memintro::LogTarget.new(log), clock: -> { now[0] })
   end
 
-  # What the threads that were started have said, when they have ended.
+  # The output of the started threads, after they have ended.
   def settled
     Thread.list.select { |thread| thread.name == "memintro-limits" }.each { |thread| thread.join(30) }
     Array.new(seen.size) { seen.pop }

@@ -7,7 +7,7 @@ RSpec.describe "Memintro::LogPause" do
   let(:clock) { [0.0] }
   let(:pause) { Memintro::LogPause.new(-> { clock[0] }) }
 
-  # What becomes of a line: :lost, or the number that it says.
+  # The outcome of a line: :lost, or its number.
   def line(works: true)
     carried = pause.turn or return :lost
     pause.settle(carried, works ? :written : :stuck)

@@ -11,7 +11,7 @@ RSpec.describe "Memintro::MemoryLine" do
   # The line of an object whose only field is a path.
   def line_of(path, format) = Memintro::MemoryLine.new([:path], format).render(Struct.new(:path).new(path))
 
-  # What is taken apart again by the rules that docs/memory_lines.md gives.
+  # Parses a line by the rules of docs/memory_lines.md.
   def parsed(line)
     line.scan(/(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))/).map { |name, inner, plain| [name, inner || plain] }
   end

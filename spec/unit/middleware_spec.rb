@@ -124,7 +124,7 @@ RSpec.describe "Memintro::Middleware" do
     kept = []
     big = ->(e) { (e["PATH_INFO"] == "/big" ? (kept << ("x" * 80_000_000)) : kept) && answer }
     app = middleware(big, over: 20_000_000)
-    # Nor may what other examples have left be given back meanwhile.
+    # Memory that other examples have left must not be given back meanwhile.
     GC.start
     %w[/a /big /b].each { |path| app.call(env(path)) }
     expect(paths).to eq(%w[/big])

@@ -3,7 +3,7 @@
 require_relative "../spec_helper"
 require_relative "../../rakelib/native/binaries"
 
-# What `rake native` finds out about the parts of the precompiled gem.
+# Checks of `rake native` on the parts of the precompiled gem.
 RSpec.describe Native::Binary do
   def compiled(source, *flags)
     file = File.join(@folder, "part.so")

@@ -44,7 +44,7 @@ RSpec.describe Memintro::RSSSampler do
     # So few places that seven samples make a point of the oldest four.
     before { stub_const("Memintro::RSSSampler::Ring::PLACES", 2) }
 
-    # Of seven samples, the oldest four together.
+    # The oldest four of seven samples together.
     def oldest(*rows)
       sampler = described_class.new
       ring = sampler.instance_variable_get(:@ring)

@@ -15,7 +15,7 @@ RSpec.describe "A snapshot from a file" do
   let(:wrong_texts) { WRONG_VALUES.map { |value| [value, text_of(value)] } }
   let(:path) { File.join(@folder, "snapshot.json") }
 
-  # Every list short, and nothing missing, whatever Ruby and machine this is.
+  # Every list is short, and nothing is missing, on any Ruby and machine.
   let(:real) do
     found = JSON.parse(Memintro.snapshot(:all).to_json)
     %w[types classes internals].each { |name| found[name] = found[name].first(2) }

@@ -46,7 +46,7 @@ RSpec.describe Memintro::Snapshot do
       expect(light.memory.values_at(:peak_rss_bytes, :vsize_bytes)).to all(be > light.memory[:rss_bytes] + (8 << 20))
       asked = Memintro.snapshot(:pss)
       expect([asked.memory.keys, asked.missing]).to eq([[*cheap, :pss_bytes, :uss_bytes], {}])
-      # Of two readings, the second after the first: more may be touched by then.
+      # The second of two readings: more memory may be touched by then.
       expect(asked.memory[:uss_bytes]).to be_between(1 << 20, asked.memory[:pss_bytes] + (8 << 20))
       expect(asked.memory[:pss_bytes]).to be <= asked.memory[:rss_bytes] + (8 << 20)
     end

@@ -69,7 +69,7 @@ RSpec.describe Memintro::Trend do
       Array.new(30) { |i| ((i + phase) % period) + random.rand }
     end
     expect(alarms(100) { saw.call(6..15) }).to eq(0)
-    # Which cannot be told from growth where the teeth are at its ends.
+    # This looks like growth if the teeth are at its ends.
     expect(alarms(100) { saw.call(25..35) }).to be_between(1, 15)
   end
 

@@ -9,7 +9,7 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
   BRAKE = { "MEMINTRO_DISABLE" => "1" }.freeze
   ONE_LINE = /\A(?:memintro: MEMINTRO_DISABLE=1 is set, so nothing is tracked in process \d+, .*\n)?\z/
 
-  # What ends otherwise than well, and what it says: a file that was not made, a process that does not listen.
+  # Commands that fail, with their messages: a missing file, a process that does not listen.
   ENDS = {
     /\Amemintro [\w-]+ "?(?:shop|puma)/ => [1, /\Amemintro: no process that listens|\Amemintro: .*listen/i],
     /; memintro (?:diff|histogram) |\Amemintro (?:diff|snapshot) .*tmp\/(?:one|snap)(?!.* -- )/ =>
@@ -22,7 +22,7 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
     /\Amemintro (?:rss|requests|plot) / => [0, /\A(?:process \d+\n  RSS .*|[^!]*)\z/m],
     /\Amemintro doctor/ => [1, /\A\z/]
   }.freeze
-  # What must stand on standard output; what a program of ours prints is there as without memintro.
+  # Required standard output; our own programs print the same as without memintro.
   PRINTS = {
     %r{mwrap_leak\.rb} => /\ARSS: \d+ ObjectSpace size \d+\nRSS: \d+ ObjectSpace size \d+\n\z/,
     /Memintro\.account/ => /\ARSS .*\nRSS .*\n[\d.]+% of .* RSS\n\z/m,
@@ -37,11 +37,11 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
     /requests --json/ => /"kinds":4,/,
     /rake mem_check\z/ => /\A/
   }.freeze
-  # What cannot be known says so: a test does not pass, and no holders are named.
+  # Unknown results are reported as such: a test does not pass, and no holders are named.
   REFUSES = { 'require "memintro/rspec"' => /so memory is not measured \(Memintro::DisabledError\)/,
               "holders(Object, older_than_gcs: 2)" =>
                 /objects are not tracked, so their lines and ages are unknown/ }.freeze
-  # What reads a log goes on, and may write a picture.
+  # Commands that read a log work, and may write a picture.
   PICTURE = "memory.svg"
 
   commands = Documents.blocks("console", "sh").flat_map(&:commands).map(&:text).uniq

@@ -5,7 +5,7 @@ require_relative "../../spec_helper"
 # What README.md and docs/ tell people to type, typed: a block after the other, in a folder that has `examples` and
 # nothing else, with `memintro` and `ruby -rmemintro` standing for this checkout's.
 RSpec.describe "README.md and docs/" do
-  # What each command must say by itself, in a stream or a file: what the programs print does not count.
+  # Required output of each command, in a stream or a file, without the programs' own output.
   SAYS = {
     /\Amemintro run --format html/ => %r{<title>.*examples/leak\.rb}m,
     /\Amemintro run --format json/ => %r{"name":".*examples/leak\.rb:12"},
@@ -35,8 +35,8 @@ RSpec.describe "README.md and docs/" do
     /\Amemintro requests/ => %r{GET /reports/:id$},
     /\Aruby examples/ => /\S/
   }.freeze
-  # Lines that are compared with what is shown, where others differ by Ruby.
-  # What is said of samples depends on which were drawn.
+  # Lines that are compared with what is shown, where others differ by Ruby. Output about samples depends on the drawn
+  # ones.
   STEADY = { /Memintro\.report\(top: 3\)/ => /\A(?! +via )/, /Memintro\.account/ => /malloc_native|no Ruby object/,
              /mwrap/ => %r{\ARSS:|\Aexamples/mwrap_leak\.rb:12 } }.freeze
 
@@ -78,7 +78,7 @@ RSpec.describe "README.md and docs/" do
     end
   end
 
-  # Where what is shown must have the right numbers, not only the right form.
+  # Outputs whose numbers must be right, not only their form.
   describe "the figures that are shown" do
     around { |example| Documents.workspace { |folder| (@folder = folder) && example.run } }
 
@@ -94,7 +94,7 @@ RSpec.describe "README.md and docs/" do
       command = shown("ruby -rmemintro -e 'Memintro.start; load \"examples/leak.rb\"; Memintro.report")
       [command.shown, typed(command.text).stdout].each do |text|
         counts = text[row].split.grep(/\A[\d,]+\z/).map { |cell| cell.delete(",").to_i }
-        # A few blocks more: the records of pages that Ruby's heap grows by, whatever line runs just then.
+        # A few more blocks: the records of pages by which Ruby's heap grows, at any line.
         expect(counts).to match([be_between(50_000, 50_020), be_between(100_000, 100_020), be_between(50_000, 50_020)])
       end
     end

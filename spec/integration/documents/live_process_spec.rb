@@ -37,7 +37,7 @@ RSpec.describe "README.md and docs/ about a live process", :listening do
     expect(found).to eq([[], []]), "#{command.text}: lacking, and more than shown:\n#{found.inspect}"
   end
 
-  # Commands of which nothing is shown.
+  # Commands without shown output.
   def check_silent(command)
     said = typed(command.text)
     case command.text

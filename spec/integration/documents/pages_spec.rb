@@ -3,12 +3,12 @@
 require_relative "../../spec_helper"
 require_relative "../../../lib/memintro/support/settings"
 
-# What README.md and docs/ are as pages: every example is run or has a reason not to be, every link leads somewhere.
+# README.md and docs/ as pages: every example is run or has a reason not to be, every link leads somewhere.
 RSpec.describe "README.md and docs/ as pages" do
   readme = Documents::PAGES.fetch("README.md")
   commands = Documents::BLOCKS.flat_map { |block| %w[console sh].include?(block.language) ? block.commands : [] }
 
-  # What of a file is linked to: GitHub's names of its headings.
+  # Link targets of a file: GitHub's names of its headings.
   def anchors(path)
     text = File.read(File.join(Subprocess::ROOT, path), encoding: "UTF-8").gsub(/^```.*?^```$/m, "")
     text.scan(/^#+ (.*)$/).flatten.map do |heading|

@@ -2,7 +2,7 @@
 
 require_relative "../../spec_helper"
 
-# The Ruby examples of README.md and docs/: each runs by itself, and what stands behind `# =>` is what it gives.
+# The Ruby examples of README.md and docs/: each runs by itself, and gives the value behind `# =>`.
 RSpec.describe "Ruby in README.md and docs/" do
   # A value that can be compared; other words behind the arrow only describe it.
   SHOWN = /# => (#<.*|\d.*|true\b.*)$/

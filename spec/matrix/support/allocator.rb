@@ -6,7 +6,7 @@
 require_relative "../../spec_helper"
 require_relative "allocators"
 
-# Puts the allocator's library behind whatever else is preloaded.
+# Puts the allocator's library behind all other preloaded ones.
 module OtherAllocator
   LIBRARY = Allocators.library(ENV.fetch("MEMINTRO_SPEC_ALLOCATOR"))
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Where this machine's other allocators are, under the names of every supported Debian release.
+# Paths of this machine's other allocators, under the names of every supported Debian release.
 module Allocators
   PATTERNS = {
     "jemalloc" => "libjemalloc.so.2",

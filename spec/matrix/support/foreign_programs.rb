@@ -13,7 +13,7 @@ module ForeignPrograms
   AUTORUN = File.join(Subprocess::LIB, "memintro", "autorun")
   DEADLINE_SECONDS = 600
 
-  # The words by which a program says that it has died of an exception, or that one of its threads has.
+  # The messages of a program, or of one of its threads, that died of an exception.
   EXCEPTION = /\((?:\w+::)*\w*(?:Error|Exception)\)|^\s+from .+:\d+:in |unhandled exception/
 
   # What the program said and how it ended; how many allocations were seen in each of its processes; and, of Puma, in
@@ -128,7 +128,7 @@ module ForeignPrograms
     { env: env, chdir: folder, deadline_seconds: DEADLINE_SECONDS }
   end
 
-  # Nothing that makes a program look at whoever runs the specs.
+  # No variable by which a program could depend on the user who runs the specs.
   def program_env
     { "GEM_HOME" => nil, "BUNDLE_GEMFILE" => nil, "RUBYLIB" => nil, "HOME" => "/nonexistent", "LANG" => "C.UTF-8",
       "IRB_USE_AUTOCOMPLETE" => "false" }

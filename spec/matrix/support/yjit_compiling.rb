@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Compiles some hundred methods, each with branches that are compiled later on their own, while everything is tracked.
-# What the compiler allocates comes in the middle of a call, when frames may have a program counter that is left over.
+# The compiler allocates in the middle of a call, when frames may have a stale program counter.
 require "json"
 
 METHODS = 400

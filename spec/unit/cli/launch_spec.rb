@@ -23,7 +23,7 @@ RSpec.describe Memintro::CLI::Launch do
     allow(File).to receive(:file?).with(hook).and_return(true)
   end
 
-  # What `memintro env` prints.
+  # The output of `memintro env`.
   def env(*argv)
     out = StringIO.new
     expect(Memintro::CLI.start(["env", *argv], out: out, err: out)).to eq(0), out.string

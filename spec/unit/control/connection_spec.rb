@@ -26,7 +26,7 @@ RSpec.describe Memintro::Control::Connection do
 
   after { pair.each(&:close) }
 
-  # Seconds until the connection is closed, or nil, while the client takes so much every 20 ms.
+  # Seconds until the connection is closed, or nil, while the client reads this many bytes every 20 ms.
   def closed_after(taken, most)
     begun = described_class.now
     while described_class.now - begun < most

@@ -6,7 +6,7 @@ require "memintro/control"
 require "memintro/control/diagnosis"
 
 RSpec.describe Memintro::Control::Diagnosis do
-  # What is said of a process whose threads have these states.
+  # The message about a process whose threads have these states.
   def silent(*states)
     allow(described_class).to receive(:thread_states).and_return(states)
     described_class.silent(Process.pid, 2)
