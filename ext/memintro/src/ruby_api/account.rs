@@ -10,7 +10,7 @@ use super::heap::checked;
 use super::ractor_safe::ractor_safe;
 use super::without_gvl::{wait_without_gvl, without_gvl};
 use super::{at_fork, errors, native, sites, values};
-use crate::account::{self, Answer, Wanted};
+use crate::account::{self, CopyAnswer, Wanted};
 use crate::copy;
 
 /// Times that a copy is made again, because another thread was in malloc at its instant.
@@ -73,7 +73,7 @@ fn lines(ruby: &Ruby, walks_heap: bool, pagemap: bool, seconds: u32) -> Result<R
 }
 
 /// What a copy has counted, and the milliseconds for which Ruby stood still.
-fn copied(ruby: &Ruby, walks_heap: bool, pagemap: bool, seconds: u32) -> Result<(Answer, f64), Error> {
+fn copied(ruby: &Ruby, walks_heap: bool, pagemap: bool, seconds: u32) -> Result<(CopyAnswer, f64), Error> {
     let refused = |error: std::io::Error| {
         errors::error(
             ruby,
