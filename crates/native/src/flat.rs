@@ -310,8 +310,8 @@ impl Flat {
         })
     }
 
-    /// Visits return addresses from the inside, up to the interpreter or as far as the stack can be followed.
-    /// `read` returns a word.
+    /// Visits return addresses from the inside, up to the interpreter or the last known one. `read` returns a
+    /// word.
     pub fn walk(
         &self,
         of: Registers,

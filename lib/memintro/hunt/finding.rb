@@ -69,7 +69,7 @@ module Memintro
     attr_reader :kind
     # @return [Integer] bytes a minute, estimated from the readings before the investigation
     attr_reader :bytes_per_minute
-    # @return [Array(Integer, Integer)] the 99.9% confidence interval of {#bytes_per_minute}, by Student's t over the
+    # @return [Array(Integer, Integer)] the 99.9% interval of {#bytes_per_minute}, by Student's t over the
     #   steps from reading to reading. Its lower end is above 0
     attr_reader :bytes_per_minute_interval
     # @return [Integer] bytes since {#since}
