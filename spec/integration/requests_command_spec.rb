@@ -131,7 +131,7 @@ RSpec.describe "memintro requests" do
     expect(out.scan(/ GET \//).size).to be_between(1_990, 2_001)
     expect(out).to match(/^ *2\.8 MiB .* \(other\)$/).and match(/^more than 2,000 kinds: /)
       .and match(/^1 line with a figure beyond belief/)
-    expect(out).to include('? /\u{1b}[2J\n\u{0}').and include('GET /\u{1b}]0;x\u{7}\u{202e}')
+    expect(out).to include('? /\x1B[2J\x0A\x00').and include('GET /\x1B]0;x\x07\xE2\x80\xAE')
   end
 
   it "stays below 100 MB, however large the log and its kinds" do

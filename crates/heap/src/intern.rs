@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
+use memintro_analysis::text::printable;
+
 /// A fast hasher whose key is drawn at random, so that no dump can be made to fill one bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Keyed {
@@ -159,7 +161,7 @@ impl Texts {
 
     /// The text without JSON's escapes, for people.
     pub fn text(&self, number: u32) -> String {
-        harmless(plain_text(self.bytes_of(number)))
+        printable(plain_text(self.bytes_of(number)).as_bytes())
     }
 
     /// How many there are, the empty one included.
@@ -178,20 +180,9 @@ impl Texts {
     }
 }
 
-/// A text without characters that control a terminal or change the direction of writing.
-pub fn harmless(text: String) -> String {
-    let harmful = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
-    };
-    if text.contains(harmful) { text.replace(harmful, "\u{fffd}") } else { text }
-}
-
-/// A name from outside, in one line: control characters such as `\n` are escaped.
+/// A name from outside, in one line: control characters are escaped, such as `\x0A`.
 pub fn shown(name: impl AsRef<std::ffi::OsStr>) -> String {
-    let name = name.as_ref().to_string_lossy();
-    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    harmless(name.chars().map(escaped).collect())
+    printable(name.as_ref().as_encoded_bytes())
 }
 
 /// A text of a dump without JSON's escapes.

@@ -206,7 +206,7 @@ pub fn top(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
         &rows,
     );
     if !own && !options.all {
-        answer.line("  --all lists classes, threads and what the VM itself holds, too");
+        answer.line("  --all also lists classes, threads and the VM's own objects");
     }
     let rows: Vec<Value> = list
         .iter()

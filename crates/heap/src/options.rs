@@ -186,7 +186,7 @@ fn command_of(Entry(name, most, about, by, flags): &Entry) -> Command {
             Choosing => choosing(),
             Top => vec![top("rows of each list, or all; default 20")],
             Paths => vec![paths()],
-            All => vec![switch("all", "classes, threads that live and the VM's own objects, too")],
+            All => vec![switch("all", "also list classes, live threads and the VM's own objects")],
             Output => vec![output()],
         });
     }

@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, commas, counted, human, percent, taking};
 use crate::graph::About;
-use crate::intern::{Keyed, Map, harmless, plain_text};
+use crate::intern::{Keyed, Map, plain_text};
 use crate::options::Options;
 use crate::read::Wants;
 use crate::read::line::{Line, Type, hex};
@@ -10,6 +10,7 @@ use crate::read::load::{self, Fold, ReadOutcome};
 use crate::read::source::Source;
 use crate::tally::Count;
 use crate::values::Values;
+use memintro_analysis::text::printable;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hasher};
@@ -117,7 +118,8 @@ fn excerpt(value: &[u8]) -> String {
     let text = plain_text(if whole { value } else { &value[..EXCERPT_BYTES] });
     let text = text.trim_end_matches(['\u{fffd}', '\\']);
     let text: String = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
-    harmless(if whole { text } else { format!("{text}…") })
+    let text = if whole { text } else { format!("{text}…") };
+    printable(text.as_bytes())
 }
 
 impl Fold for Strings {

@@ -242,7 +242,7 @@ fn what_is_asked_wrongly_is_said() {
         "--older-than-gcs is \"4294967296\"; it must be a whole number up to 4294967295"
     );
     assert!(run(&["path", "--generation=99999999999", "-"]).ends_with("whole numbers up to 4294967295"));
-    assert_eq!(run(&["histo", "/no\nwhere\u{1b}"]), "/no\\nwhere\\u{1b}: No such file or directory");
+    assert_eq!(run(&["histo", "/no\nwhere\u{1b}"]), "/no\\x0Awhere\\x1B: No such file or directory");
     assert_eq!(run(&["histo", "/nowhere"]), "/nowhere: No such file or directory");
     assert_eq!(run(&["histo", "/tmp"]), "/tmp: is a folder; give a heap dump");
     assert_eq!(run(&["diff", "-", "-"]), "standard input (-) can be only one of the dumps");

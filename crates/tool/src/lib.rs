@@ -56,7 +56,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 
 /// Prints an error.
 fn complain(lines: &[&str], status: u8) -> ExitCode {
-    let lines: Vec<String> = lines.iter().map(|line| requests::fold::harmless(line)).collect();
+    let lines: Vec<String> =
+        lines.iter().map(|line| memintro_analysis::text::printable(line.as_bytes())).collect();
     eprintln!("memintro: {}", lines.join("\n"));
     ExitCode::from(status)
 }

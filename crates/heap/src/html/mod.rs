@@ -4,7 +4,7 @@
 use crate::answer::{Answer, commas, counted, human};
 use crate::dominators::Dominators;
 use crate::graph::Graph;
-use crate::intern::{harmless, shown};
+use crate::intern::shown;
 use crate::lasting::{self, Lasting};
 use crate::lists::retained_by_class;
 use crate::options::Options;
@@ -57,16 +57,11 @@ pub fn write(graph: &mut Graph, options: &Options, file: &str) -> Result<Answer,
     let is_other = |number: &&u32| !lasting.is_always_there(tree.order[**number as usize]);
     let first = chosen.iter().skip(1).find(is_other).or(chosen.get(1)).copied().unwrap_or(0);
     let sentence = lasting::sentence(graph, &ways, &tree, first, total);
-    let facts = format!(
-        "{}, {}, {}",
-        harmless(file.to_string()),
-        counted(graph.len() as u64, "object"),
-        human(total)
-    );
+    let facts = format!("{}, {}, {}", file, counted(graph.len() as u64, "object"), human(total));
     let data = data(graph, &tree, ways, &chosen, (&sentence, total)).to_string();
     let mut page = Vec::with_capacity(data.len());
     let frame = Page {
-        title: &format!("memintro heap: {}", harmless(file.to_string())),
+        title: &format!("memintro heap: {}", file),
         facts: &[facts],
         body: BODY,
         script: Some((SCRIPT, &data)),

@@ -4,7 +4,7 @@ use super::axis::{TimeAxis, ValueAxis};
 use super::history::{Curve, History};
 use super::record::Metric;
 use super::thin::thin;
-use crate::requests::fold::harmless;
+use memintro_analysis::text::printable;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
@@ -65,7 +65,11 @@ pub(super) fn png(history: &History, names: &[String]) -> Result<Vec<u8>, String
 pub(super) fn names(history: &History, files: &[String]) -> Vec<String> {
     let name = |curve: &Curve| {
         let process = if curve.pid == 0 { "process".to_string() } else { format!("pid {}", curve.pid) };
-        if files.len() > 1 { format!("{} {process}", harmless(&files[curve.source])) } else { process }
+        if files.len() > 1 {
+            format!("{} {process}", printable(files[curve.source].as_bytes()))
+        } else {
+            process
+        }
     };
     history.curves.iter().map(name).collect()
 }
@@ -264,6 +268,6 @@ mod tests {
         let mut history = History::default();
         history.take(1, b"MEMORY[7]: time: 2026-01-01 12:00:00 rss: 1.5 MB, live_objects: 5\n");
         let files = ["a".to_string(), "b\u{1b}[2J\u{9b}\u{202e}\u{61c}é.log".to_string()];
-        assert_eq!(names(&history, &files), ["b\\u{1b}[2J\\u{9b}\\u{202e}\\u{61c}é.log pid 7"]);
+        assert_eq!(names(&history, &files), ["b\\x1B[2J\\xC2\\x9B\\xE2\\x80\\xAE\\xD8\\x9Cé.log pid 7"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Reads lines from files, gzip, standard input, and files that grow.
 
-use crate::requests::fold::harmless;
 use flate2::read::MultiGzDecoder;
+use memintro_analysis::text::printable;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -15,9 +15,10 @@ const LONGEST_LINE_BYTES: usize = 1 << 20;
 /// Refuses folders among the files to read.
 pub(crate) fn refuse_folders(files: &[OsString]) -> Result<(), String> {
     match files.iter().find(|file| Path::new(file).is_dir()) {
-        Some(folder) => {
-            Err(format!("{}: is a folder; give the log files in it", harmless(&folder.to_string_lossy())))
-        }
+        Some(folder) => Err(format!(
+            "{}: is a folder; give the log files in it",
+            printable(folder.as_os_str().as_encoded_bytes())
+        )),
         None => Ok(()),
     }
 }
@@ -137,7 +138,7 @@ impl Source {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && sink.any() => {
                     eprintln!(
                         "memintro: {}: cut short; {} what could be read",
-                        harmless(&self.path.to_string_lossy()),
+                        printable(self.path.as_os_str().as_encoded_bytes()),
                         S::DOING
                     );
                     break;

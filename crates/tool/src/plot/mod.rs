@@ -14,10 +14,10 @@ pub mod stamp;
 mod terminal;
 mod thin;
 
-use crate::requests::fold::harmless;
 use crate::units;
 use history::History;
 use input::{Sink, Source, plain};
+use memintro_analysis::text::printable;
 use memintro_heap::command_line::Outcome;
 use options::{Format, Request};
 use std::ffi::OsString;
@@ -63,7 +63,7 @@ pub fn run(words: &[OsString]) -> Outcome {
     }
     let said = draw(&request, &history)?;
     if let Some(output) = &request.output {
-        eprintln!("memintro: {}: {said}", harmless(&output.to_string_lossy()));
+        eprintln!("memintro: {}: {said}", printable(output.as_os_str().as_encoded_bytes()));
     } else if request.format == Format::Text {
         eprintln!("{said}");
     }

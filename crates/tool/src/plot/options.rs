@@ -1,8 +1,8 @@
 //! The command line of `memintro plot`.
 
 use super::input::refuse_folders;
-use crate::requests::fold::harmless;
 use clap::value_parser;
+use memintro_analysis::text::printable;
 use memintro_heap::command_line::{self, Ended, choice, files, flag, switch};
 use std::ffi::OsString;
 use std::fs::File;
@@ -87,8 +87,12 @@ FILE - is standard output",
         let Some(log) = self.files.iter().find(|file| is_same(file.as_ref(), output)) else { return Ok(()) };
         Err(Ended::Failed(format!(
             "--output {} is {}, the log itself, and the plot would replace it; give another name",
-            harmless(&output.to_string_lossy()),
-            if log == "-" { "standard input".to_string() } else { harmless(&log.to_string_lossy()) }
+            printable(output.as_os_str().as_encoded_bytes()),
+            if log == "-" {
+                "standard input".to_string()
+            } else {
+                printable(log.as_os_str().as_encoded_bytes())
+            }
         )))
     }
 }
