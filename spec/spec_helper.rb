@@ -15,6 +15,9 @@ RSpec.configure do |config|
   # anything.
   config.define_derived_metadata { |metadata| metadata[:beside] = !metadata[:alone] }
 
+  # An example in spec/unit with several expectations reports all that fail.
+  config.define_derived_metadata(file_path: %r{/spec/unit/}) { |metadata| metadata[:aggregate_failures] ||= true }
+
   config.around do |example|
     seconds = example.metadata.fetch(:deadline_seconds, EXAMPLE_DEADLINE_SECONDS)
     Timeout.timeout(seconds, Timeout::Error, "not over after #{seconds} s") { example.run }

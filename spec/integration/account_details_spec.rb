@@ -186,7 +186,7 @@ RSpec.describe "details of an account", :vm do
   end
 
   # The pages of memintro's libraries are shared with each process that has loaded them.
-  it "does not take a process for a fork because another one has memintro, too" do
+  it "does not take a process for a fork because another one also has memintro" do
     result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
       other = IO.popen([RbConfig.ruby, *$LOAD_PATH.map { |folder| "-I#{folder}" }, "-rmemintro", "-e",
                         "#{USE = 'Memintro.start; Memintro.stop; Memintro.account'}; $stdout.sync = true; puts 1; sleep"])

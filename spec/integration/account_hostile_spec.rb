@@ -33,7 +33,7 @@ RSpec.describe "an account under attack", :vm, :vm_long do
     expect(result[:deep]).to be > 3700
   end
 
-  it "adds up while threads fork, map and start threads, all of which go on", vm_long: false do
+  it "adds up while threads fork, map and start threads, without stopping them", vm_long: false do
     code = read_program("account_hostile/forks_and_maps.rb")
     result = run_ruby(code: code, requires: %w[json fiddle memintro]).must_succeed.json
     expect(result).to include(left: [0], done: %w[forks maps threads], least: be >= 0)
@@ -150,7 +150,7 @@ RSpec.describe "an account under attack", :vm, :vm_long do
     end
   end
 
-  it "shows the mappings of what has become another program, whatever that calls itself" do
+  it "shows the mappings of a process that became another program, under any name" do
     name = "\e[31mred\nPID 1"
     shown = shown_of("exec(['sleep', #{name.dump}], '60')") { |pid| File.read("/proc/#{pid}/comm") == "sleep\n" }
     expect(shown.must_succeed.stdout).to include("Note: from the kernel's list of mappings")

@@ -45,7 +45,7 @@ RSpec.describe "The order of the hook and another allocator" do
       expect(ruby(code, wrong).must_succeed.stdout).to match(/\AMemintro::NotSeenError\n#{sentence}/)
     end
 
-    it "the report says so, as text and as JSON, also of what is not tracked" do
+    it "the report says so, as text and as JSON, also while nothing is tracked" do
       expect(ruby("Memintro.report", wrong).must_succeed.stdout)
         .to match(/\nmemintro sees no allocation in this process:\n#{sentence}/)
       code = "Memintro.untracked { Memintro.report($stdout, format: :json) }"
@@ -59,7 +59,7 @@ RSpec.describe "The order of the hook and another allocator" do
       expect([result.stdout, result.stderr]).to match ["1\n", /\Amemintro: not tracking process \d+: #{sentence}/]
     end
 
-    it "doctor says so, whatever LD_PRELOAD says by then" do
+    it "doctor says so, for any value of LD_PRELOAD" do
       expect(ruby("ENV.delete('LD_PRELOAD'); puts Memintro.doctor.problems", wrong).must_succeed.stdout)
         .to match(/\A#{sentence}.*\n\z/)
     end

@@ -282,7 +282,7 @@ RSpec.describe "the Ruby API" do
     end
   end
 
-  it "does not start with MEMINTRO_DISABLE=1, whatever the program configures" do
+  it "does not start with MEMINTRO_DISABLE=1, for any configuration" do
     code = "Memintro.configure { |c| c.mode = :sampled }; p Memintro.start, Memintro.tracking?, Memintro.disabled?"
     result = run_ruby(env: { "MEMINTRO_DISABLE" => "1" }, code: code).must_succeed
     expect(result.stdout).to eq("false\nfalse\ntrue\n")

@@ -96,7 +96,7 @@ RSpec.describe "MEMINTRO_DISABLE" do
       end
     end
 
-    it "passes requests on with whatever options, and wraps nothing" do
+    it "passes requests on with any options, and wraps nothing" do
       result = run_ruby(env: braked, requires: ["memintro/rack"], code: <<~RUBY).must_succeed
         body = Object.new
         answer = [200, {}, body]
@@ -137,7 +137,7 @@ RSpec.describe "MEMINTRO_DISABLE" do
     end
   end
 
-  it "makes no socket, whoever asks for one", :listening do
+  it "makes no socket, for any setting that requests one", :listening do
     code = "puts :ready; p Memintro.listen; trap('USR2') { Memintro.listen }; Process.kill(:USR2, $$); " \
            "fork { Memintro.listen; sleep }; sleep"
     program = start_program(code, env: { "MEMINTRO_LISTEN" => "1", **braked })

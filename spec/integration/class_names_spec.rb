@@ -5,7 +5,7 @@ require "tmpdir"
 
 # Names on the screen are names that can be asked for.
 RSpec.describe "names of classes", :vm do
-  it "can all be asked for, whatever printed them" do
+  it "can all be selected, as each command prints them" do
     Dir.mktmpdir do |folder|
       found = run_ruby("class_names.rb", File.join(folder, "a.ndjson")).must_succeed.json
       expect(found[:refused]).to eq([])

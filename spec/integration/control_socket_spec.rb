@@ -104,7 +104,7 @@ RSpec.describe "the control socket", :listening do
     expect(answer["message"]).to start_with("the request is not JSON: a number is too great at line 1")
   end
 
-  it "names a wrong argument, its value and what is allowed, whatever it is" do
+  it "names any wrong argument, its value and the allowed ones" do
     path = path_of(start_program("Memintro.listen; puts :ready; sleep").pid)
     wrong = TAKEN.flat_map { |command, all| all.flat_map { |name, taken| [command].product([name], ODD - taken) } }
     wrong.push(["top", :older_than_gcs, 2**32], ["top", :n, 2**63], ["report", :top, 10**22], ["snapshot", :parts, [5]])
@@ -250,7 +250,7 @@ RSpec.describe "the control socket", :listening do
       Process.wait(pid)
     end
 
-    it "answers one who asks within seconds, with few descriptors and little memory" do
+    it "answers a request within seconds, with few descriptors and little memory" do
       pid = start_program("Memintro.listen; puts :ready; sleep").pid
       path = path_of(pid)
       3.times { ask(path, '{"command":"info"}') }

@@ -41,7 +41,7 @@ RSpec.describe "the mark of estimates", :listening do
     expect(site).to include("estimated" => true, "live_bytes_standard_error" => be_between(1_000, 5_000_000))
   end
 
-  it "stands in what a live view is told" do
+  it "is in the answers for a live view" do
     pid = listener
     require "memintro/control/client"
     path = File.join(socket_folder, "#{pid}.sock")

@@ -4,9 +4,9 @@ require_relative "../spec_helper"
 require "memintro"
 
 # A short run of each of Ruby's fuzzers, always with the same inputs; `rake fuzz[requests,3600]` is a long one.
-RSpec.describe "Readers of what others wrote" do
+RSpec.describe "Readers of untrusted input" do
   %w[requests replies snapshots].each do |name|
-    it "answer or refuse in memintro's own words whatever comes: #{name}" do
+    it "answer any input, or refuse it in memintro's own words: #{name}" do
       require_relative "../fuzz/#{name}"
       target = Fuzz.const_get(name.capitalize).new(20_260)
       left = 1_500

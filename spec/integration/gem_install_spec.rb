@@ -61,7 +61,7 @@ RSpec.describe "the installed gem", :gem do
     expect(Dir[File.join(installed, "**", "{target,release}")]).to eq([])
   end
 
-  it "is made of what was packaged: each crate of memintro's own, compiled for this Ruby or known to be the same" do
+  it "is made of the packaged files: each crate of memintro's own, compiled for this Ruby or known to be the same" do
     installed = Dir[File.join(@home, "gems", "memintro-*")].first
     said = File.read(Dir[File.join(@home, "extensions", "**", "gem_make.out")].first)
     crates = said.scan(/^ +(?:Compiling|Fresh) (memintro\S*) v\S+ \((.+)\)$/).to_h

@@ -41,7 +41,7 @@ RSpec.describe "copies of the process", :race do
   end
 
   # Ruby interrupts a thread when a method returns, also the one that has made the copy.
-  it "are known to whoever ends them as soon as they are made" do
+  it "are known to their maker from the first moment on" do
     result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
       Memintro.holders(String)
       GC.disable

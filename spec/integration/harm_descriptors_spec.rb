@@ -18,7 +18,7 @@ RSpec.describe "A process with few descriptors left" do
   RUBY
   LIMITED = Subprocess.read_program("harm_descriptors/limited.rb")
 
-  it "is told so in words, goes on, and has everything once there are more" do
+  it "gets clear errors, goes on, and has everything once there are more" do
     found = Dir.mktmpdir do |folder|
       run_ruby(nil, folder, *0..6, 8, 10, code: ASKS + LIMITED, requires: %w[json stringio memintro],
                                           env: { "MEMINTRO_SOCKET_FOLDER" => folder }).must_succeed.json

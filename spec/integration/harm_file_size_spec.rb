@@ -30,7 +30,7 @@ RSpec.describe "A process whose files may not grow" do
   end
 
   { "exit!(3)" => [3, nil], "Process.kill(:TERM, $$); sleep" => [nil, 15] }.each do |program, fate|
-    it "leaves half a raw dump nowhere, and ends as it was told: #{program}" do
+    it "leaves no partial raw dump, and ends with its own status: #{program}" do
       _, status = run_limited(64, "--report", "dump", program)
       expect([status.exitstatus, status.termsig]).to eq(fate)
       expect(Dir.children(@folder)).to eq(["dump.memintro-claim"]).or eq([])
@@ -45,7 +45,7 @@ RSpec.describe "A process whose files may not grow" do
     end
   end
 
-  it "gets errors in words, or no line, from whatever writes a file" do
+  it "gets clear errors, or no line, from each method that writes a file" do
     program = <<~RUBY
       Process.setrlimit(:CORE, 0)
       Process.setrlimit(:FSIZE, 100)

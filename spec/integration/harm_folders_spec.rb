@@ -31,7 +31,7 @@ RSpec.describe "A process without a folder that it needs" do
     expect(Dir.children(@folder)).to eq(%w[dump.ndjson])
   end
 
-  it "is tracked and reported by memintro run, and said of what cannot be" do
+  it "is tracked and reported by memintro run, with a message about the rest" do
     program = [RbConfig.ruby, "-e", "puts 1; exit 7"]
     report = File.join(@folder, "report")
     ran = run_without_folder(RbConfig.ruby, Subprocess::EXE, "run", "--report", report, "--", *program)
@@ -66,7 +66,7 @@ RSpec.describe "A process without a folder that it needs" do
     result.must_succeed.json
   end
 
-  it "has its heap dumped without /proc, and is told what else lacks it" do
+  it "has its heap dumped without /proc, and clear errors for methods that need it" do
     found = without(%q(system("umount -l /proc 2>/dev/null") || exit!(99)))
     expect(found[:dump]).to be(true)
     missing = "a file of /proc is missing: mount /proc"

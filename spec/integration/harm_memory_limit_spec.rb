@@ -5,7 +5,7 @@ require "tmpdir"
 
 # Rust ends a process that has no memory left; Ruby raises an error, which a program may rescue.
 RSpec.describe "A process near the limit of its address space" do
-  it "is told so by each reading, and goes on" do
+  it "gets a clear error from each reading, and goes on" do
     found = Dir.mktmpdir do |folder|
       run_ruby("near_limit.rb", shared_module("eat.c"), folder, requires: []).must_succeed.json
     end

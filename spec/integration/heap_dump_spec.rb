@@ -40,7 +40,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(found[:last]).to eq(found[:written][:objects])
   end
 
-  it "says nothing of what strings hold outside of development, but whether two are equal", :vm_long do
+  it "hides the contents of strings outside of development, but shows whether two are equal", :vm_long do
     code = "KEPT = [2, 2, 3].map { |i| 'swordfish ' * i }; puts JSON.generate(Memintro.heap_dump(file))"
     [{}, { "RACK_ENV" => "production" }, { "RAILS_ENV" => "development", "APP_ENV" => "staging" }].each do |env|
       expect(answer(code, env: NO_ENVIRONMENT.merge(env))[:redacted]).to be(true), env.inspect
@@ -207,7 +207,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
   end
 
   # Two copies take pages of the heap in turns. Lines longer than a piece of the memory that they share stay whole.
-  it "has each object once, those of a page together, whoever wrote them" do
+  it "has each object once, those of a page together, from one copy or two" do
     found = answer(<<~'RUBY')
       kept = Array.new(50_000) { |i| [i, "s#{i}"] }
       long = Array.new(40) { |i| i.even? ? "l" * 1_500_000 : Array.new(60_000, kept[i]) }
@@ -292,7 +292,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(Dir.children(@folder).size).to eq(2)
   end
 
-  it "is compressed as asked, and told of on a terminal while it is written", :vm_long do
+  it "is compressed as requested, with progress on a terminal", :vm_long do
     program = start_program("Memintro.listen; kept = Array.new(3_000_000) { |i| [i] }; puts :ready; sleep")
     file = path("t.ndjson")
     small = memintro("heap-dump", program.pid, "-o", file, "--compress", "gzip", "--json").must_succeed

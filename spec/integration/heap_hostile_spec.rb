@@ -48,7 +48,7 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
 
   LARGE = "kept = Array.new(1_500_000) { |i| [i] }"
 
-  it "leave nothing on a disk that is full, whatever the compression, and say so" do
+  it "leave nothing on a full disk, with any compression, and say so" do
     mounted = system("mount", "-t", "tmpfs", "-o", "size=256k", "none", @folder, err: File::NULL)
     skip "no small file system can be mounted here" unless mounted
     begin

@@ -20,7 +20,7 @@ RSpec.describe "the histogram of classes", :vm do
     expect(result[:strings][0]).to be_within(100).of(result[:strings][1])
   end
 
-  it "counts each class as each_object does, whatever the classes say of themselves" do
+  it "counts each class as each_object does, for classes with any methods" do
     result = answer_of(<<~RUBY)
       GC.stress = false
       class Liar < Struct.new(:a)
@@ -38,7 +38,7 @@ RSpec.describe "the histogram of classes", :vm do
   end
 
   # The slow twin: each object by itself.
-  it "has of each class what Ruby has of its objects, whatever they are made of" do
+  it "agrees with Ruby on the objects of each class, of any kind" do
     result = answer_of(<<~'RUBY')
       GC.stress = false
       makers = { String => ->(c, i) { c.new("x" * i) }, Array => ->(c, i) { c.new(i) }, Object => ->(c, _) { c.new },

@@ -38,7 +38,7 @@ RSpec.describe "who holds an object", :vm do
     end
   end
 
-  it "finds objects by class, size and condition, whatever they answer" do
+  it "finds objects by class, size and condition, for objects with any methods" do
     found = run_ruby(code: <<~RUBY).must_succeed.json
       require "json"
       class Liar < BasicObject

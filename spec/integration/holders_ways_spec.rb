@@ -18,7 +18,7 @@ RSpec.describe "ways to what holds objects", :vm do
       expect(@found[:refused]).to eq("by is :age; it must be one of :bytes, :objects")
     end
 
-    it "are told with those that would hold the objects without the first one" do
+    it "are listed with those that would hold the objects without the first one" do
       expect(@found[:messages]).to match(
         /\A1,800 of 2,400 Message \(70\.3 of 93\.8 KiB\): REGISTRY .*; and would still be held by Archive\#@recent /
       )

@@ -170,7 +170,7 @@ RSpec.describe "what listens and is hostile", :listening do
       listener&.close
     end
 
-    it "does not end ps, whatever the field of its answer" do
+    it "does not end ps, with a wrong value in any field" do
       honest = HostileListener.honest(pid)["info"]
       [[:program, []], [:name, { "a" => 1 }], [:mode, NASTY], [:memintro, "\e[2J"], [:ppid, "x"], [:pid, 1],
        [:rss_bytes, -1], [:commands, "x"]].each do |name, value|

@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 require_relative "../support/listening"
 
 # A hunt in programs that fork, trap signals, track by themselves, and are no help otherwise.
-RSpec.describe "Memintro.hunt, amid what programs do,", :listening do
+RSpec.describe "Memintro.hunt, in programs that also track,", :listening do
   server = File.join(Subprocess::SCRIPTS, "hunt_server.rb")
 
   # The answer of a program that has hunt_server.rb.
@@ -43,7 +43,7 @@ RSpec.describe "Memintro.hunt, amid what programs do,", :listening do
                             depth: 1, still: be >= 500_000)
   end
 
-  it "gives way to a start amid an investigation, which tracks as if it had been off, and stays on" do
+  it "gives way to a start during an investigation, which tracks as if it had been off, and stays on" do
     told = hunted(<<~RUBY)
       hunt = begin_hunt
       serve(12) { hunt.state == :investigating && Memintro.tracking? }
@@ -60,7 +60,7 @@ RSpec.describe "Memintro.hunt, amid what programs do,", :listening do
                             errors: 0, sites: [leak_line], still: be >= 500_000)
   end
 
-  it "is not disturbed by a stop, a track or a measurement amid an investigation, and does not disturb them" do
+  it "is not disturbed by a stop, a track or a measurement during an investigation, and does not disturb them" do
     told = hunted(<<~RUBY)
       answers = [-> { Memintro.stop },
                  -> { Memintro.track { $kept = "z" * 70_001 }.live_bytes },
@@ -84,7 +84,7 @@ RSpec.describe "Memintro.hunt, amid what programs do,", :listening do
     expect(measure).to match(["investigating", be_between(80_001, 90_000), false, false, 0])
   end
 
-  it "ends its tracking when it is stopped amid an investigation: by the program, in a signal handler, in at_exit" do
+  it "ends its tracking when it is stopped during an investigation: by the program, in a signal handler, in at_exit" do
     told = hunted(<<~RUBY)
       ways = [->(hunt) { hunt.stop },
               ->(hunt) { trap(:USR1) { hunt.stop }; Process.kill(:USR1, $$); sleep 0.01 while hunt.running? },
@@ -106,7 +106,7 @@ RSpec.describe "Memintro.hunt, amid what programs do,", :listening do
     expect(told[:last]).to be(false)
   end
 
-  it "does not keep a program from ending amid an investigation" do
+  it "does not keep a program from ending during an investigation" do
     told = run_ruby(code: <<~RUBY, requires: ["memintro", "stringio", server]).must_succeed
       hunt = begin_hunt
       serve(12) { hunt.state == :investigating && Memintro.tracking? }
@@ -143,7 +143,7 @@ RSpec.describe "Memintro.hunt, amid what programs do,", :listening do
     expect(told).to eq(during: [1, 0], errors: 0, found: 1)
   end
 
-  it "lives on when a Ractor begins amid an investigation" do
+  it "lives on when a Ractor begins during an investigation" do
     told = hunted(<<~RUBY, flags: ["-W0"])
       hunt = begin_hunt
       serve(12) { hunt.state == :investigating && Memintro.tracking? }
@@ -172,7 +172,7 @@ RSpec.describe "Memintro.hunt, amid what programs do,", :listening do
     expect(told[:sites].first).to match(/\A-e:[34]\z/)
   end
 
-  it "says under MEMINTRO_DISABLE once that it does nothing, whatever it is given" do
+  it "says under MEMINTRO_DISABLE once that it does nothing, for any arguments" do
     result = run_ruby(code: <<~RUBY, requires: ["memintro"], env: { "MEMINTRO_DISABLE" => "1", "MEMINTRO_HUNT" => "1" })
       hunt = Memintro.hunt(every: "nonsense", on_finding: 5)
       p hunt.running?, hunt.state, hunt.findings.size, Memintro.hunting?, Thread.list.size, hunt.stop

@@ -92,7 +92,7 @@ RSpec.describe "memintro hunt", :listening do
       .to match(program.pid => [], **told.last(2).to_h { |one| [one["pid"], [one["pid"]]] })
   end
 
-  it "is told by MEMINTRO_HUNT, in a program that requires memintro, and not in the command" do
+  it "starts by MEMINTRO_HUNT, in a program that requires memintro, and not in the command" do
     look = "p Memintro.hunting?, (Memintro.hunting? && Memintro::Hunt.current.every)"
     tried = ["1", "30", "0", ""].to_h { |text| [text, run_ruby(code: look, env: { "MEMINTRO_HUNT" => text }).stdout] }
     expect(tried).to eq("1" => "true\n60\n", "30" => "true\n30.0\n", "0" => "false\nfalse\n", "" => "false\nfalse\n")
@@ -102,7 +102,7 @@ RSpec.describe "memintro hunt", :listening do
     expect(memintro("ps", env: { "MEMINTRO_HUNT" => "often" }).stderr).not_to include("MEMINTRO_HUNT")
   end
 
-  it "is begun by the railtie if it is told so, and only then" do
+  it "starts by the railtie if it is configured, and only then" do
     found = run_ruby(code: "require 'rails'; require 'action_controller/railtie'", requires: [])
     skip "no Rails for this Ruby here (Debian's ruby-railties)" unless found.success?
     told = ["config.memintro.hunt = true", "config.memintro.hunt = 30",

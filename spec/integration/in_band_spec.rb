@@ -22,7 +22,7 @@ RSpec.describe "In-band records", :race do
                                  frees: 14_001)
     end
 
-    it "move to the table amid starts and stops: the blocks that are listed are those of the sums (#{way})" do
+    it "move to the table during starts and stops: the listed blocks are those of the sums (#{way})" do
       figures = of("starts_and_stops", way: way, env: in_band)
       expect(figures).to include(dropped: 0, missed: 0, usable_of_40: 56)
       expect(figures[:unlisted]).to be <= 4
@@ -69,7 +69,7 @@ RSpec.describe "In-band records", :race do
     end
   end
 
-  it "are the table's where glibc was told to check blocks, or another allocator serves" do
+  it "are in the table if glibc checks blocks, or another allocator serves" do
     [{ "MALLOC_CHECK_" => "3" }, { "GLIBC_TUNABLES" => "glibc.malloc.check=3" }].each do |env|
       expect(of("writes_to_all", env: in_band.merge(env))).to include(usable_of_40: 40, dropped: 0, frees: 14_001)
     end

@@ -123,7 +123,7 @@ RSpec.describe "require \"memintro\"" do
     expect(run["--mode", "sampled", "--report", File::NULL]).to match_array(to_file)
   end
 
-  it "gives Ruby no reason to warn, whatever is used for the first time" do
+  it "gives Ruby no reason to warn, for any first call" do
     result = run_ruby(code: <<~RUBY, flags: ["-w"]).must_succeed
       Memintro.start
       Memintro.doctor.to_s

@@ -42,7 +42,7 @@ RSpec.describe "cleanup tables of the hook" do
        start::start::{closure} state::deactivate].map { |name| "memintro_hook::#{name}" }
   end
 
-  it "are those of operator new, and of what does not run inside malloc" do
+  it "are those of operator new, and of functions that do not run inside malloc" do
     expect(names_by_address(Subprocess::HOOK).values).to include("memintro_hook::intercept::malloc")
     expect(with_table(Subprocess::HOOK)).to match_array(operators + outside_malloc)
   end

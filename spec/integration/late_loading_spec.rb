@@ -29,7 +29,7 @@ RSpec.describe "What memintro loads late" do
   end
 
   # A module that is loaded later comes first: its private methods would take the place of another one's.
-  it "has no method in two of the modules of methods, whatever is loaded first" do
+  it "has no method in two of the modules of methods, with any module loaded first" do
     names = run_ruby(code: <<~RUBY).must_succeed.stdout
       Memintro::LazyMethods.load_all
       modules = Memintro.singleton_class.included_modules.grep(Module) { |one| one if one.name.to_s.start_with?("Memintro::") }
@@ -77,7 +77,7 @@ RSpec.describe "What memintro loads late" do
                         "[Memintro::Snapshot, Memintro::Doctor, Memintro::Account, Memintro::List]\n")
   end
 
-  it "is there for each of many threads that ask first at the same time, whatever they ask" do
+  it "is there for many threads whose first calls come at the same time" do
     answers = run_ruby(code: <<~RUBY, requires: %w[memintro json stringio]).must_succeed.json
       #{SLOWLY}
       QUESTIONS = [-> { Memintro.top.size }, -> { Memintro.report(StringIO.new).to_a.size }, -> { Memintro.iseqs.count },
@@ -161,7 +161,7 @@ RSpec.describe "What memintro loads late" do
     end
   end
 
-  it "makes no warning of Ruby's, whatever is loaded first" do
+  it "makes Ruby print no warning, with any file loaded first" do
     said = run_ruby(code: <<~RUBY, requires: []).must_succeed
       $VERBOSE = true
       require "memintro"

@@ -41,7 +41,7 @@ RSpec.describe "examples/leaks" do
      typed("memintro diff --top 5 tmp/leaks/#{page}.before.json tmp/leaks/#{page}.after.json")]
   end
 
-  it "gives commands that work, and a line of what each pair of them says" do
+  it "gives commands that work, and a line of each pair's output" do
     pages = commands.grep(/visit\.rb/).map { |command| command[/\w+\z/] }
     expect(pages).to eq(%w[thumbnails reports search upload])
     expect(commands.size).to eq(8)

@@ -39,7 +39,7 @@ RSpec.describe "a log that cannot be written" do
     "a full file" => ['File.open("/dev/full", "w").tap { |io| io.sync = true }', "Errno::ENOSPC: .*"],
     "a closed file" => ['File.open(File::NULL, "w").tap(&:close)', "IOError: closed stream"]
   }.each do |name, (logger, why)|
-    it "is told once in two seconds of requests: #{name}" do
+    it "is reported once in two seconds of requests: #{name}" do
       result = requests(logger)
       expect(result.stdout.to_i).to be > 200
       expect(result.stderr).to match(told[why])

@@ -211,7 +211,7 @@ RSpec.describe "looking into a master and its workers", :listening do
       end
     end
 
-    it "is told before a diff waits: a folder that is not there" do
+    it "is reported before a diff waits: a missing folder" do
       result = memintro("diff", "mill", "--for", "600", "-o", "/nowhere/d.txt")
       expect([result.status.exitstatus, result.stderr]).to match([1, include("there is no folder /nowhere")])
     end

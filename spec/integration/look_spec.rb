@@ -302,7 +302,7 @@ RSpec.describe "looking into a program" do
       expect([Dir.children(@folder), File.read(path("kept.json"))]).to eq([["kept.json"], "kept"])
     end
 
-    it "is told once and does not disturb the program" do
+    it "is reported once and does not disturb the program" do
       code = "require 'fileutils'; FileUtils.rm_rf(#{@folder.inspect} + '/gone'); puts 'done'"
       Dir.mkdir(path("gone"))
       result = memintro("iseqs", "-o", path("gone/x.txt"), "--", RbConfig.ruby, program(code)).must_succeed
@@ -319,7 +319,7 @@ RSpec.describe "looking into a program" do
   end
 
   %w[snapshot diff iseqs histogram].each do |command|
-    it "has in its help that nothing is shown of what is no Ruby, or ends by exit!: memintro #{command}" do
+    it "says in its help that it shows no other programs than Ruby, and none that end by exit!: memintro #{command}" do
       expect(memintro(command, "--help").must_succeed.stdout.lines.last(3).join.tr("\n", " "))
         .to match(/If CMD starts no Ruby, or .* end by exit! .* nothing is shown .* The exit status is always CMD's/)
       [["sh", "-c", "exit 6"], [RbConfig.ruby, "-e", "exit!(6)"]].each do |program|

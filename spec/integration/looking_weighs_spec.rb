@@ -59,7 +59,7 @@ RSpec.describe "looking at a running process", :listening do
     end
   end
 
-  it "makes no more for who asks by hand for all call sites, as text" do
+  it "makes no more for a request for all call sites as text" do
     start_server(*SIZES.fetch("large"))
     client = Memintro::Control::Client.new(@server.pid, File.join(socket_folder, "#{@server.pid}.sock"))
     asking = -made + made
@@ -174,7 +174,7 @@ RSpec.describe "looking at a running process", :listening do
   # glibc keeps what is free at the end of a thread's arena, up to twice the largest block that had a mapping of its
   # own: 5.4 MB of what an answer was made of were kept after some answers and not after others. With a threshold of
   # 128 KiB that is set, all that is free there goes back, and what stays is in use.
-  it "gives back the memory of what it has answered" do
+  it "gives back the memory of its answers" do
     start_server(20_000, 100, 5_000, 1_000, env: { "MALLOC_TRIM_THRESHOLD_" => "131072" })
     # An answer has come before its memory is given back: 6 MB, at once on a calm machine, and later on a busy one.
     rss = -> { Memintro::ProcessMemory.new(@server.pid).rss }

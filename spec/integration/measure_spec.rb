@@ -117,7 +117,7 @@ RSpec.describe "Memintro.measure" do
                                mode: "off", events: 10)
   end
 
-  it "switches from sampled to full and back, and stays out of what the program starts or stops itself" do
+  it "switches from sampled to full and back, and leaves starts and stops of the program alone" do
     figures = measured(<<~RUBY)
       Memintro.start(mode: :sampled, sample_bytes: 4_096)
       m = Memintro.measure { blocks(100, 100, slots) }

@@ -111,7 +111,7 @@ RSpec.describe "Memintro::MemCheck" do
     expect(told.map(&:text)).to all(match(/^mem_check: no verdict: .*junit\.xml/))
   end
 
-  it "runs specs, too" do
+  it "also runs specs" do
     skip "no rspec here" if Gem::Specification.find_all_by_name("rspec-core").empty?
     told = mem_check("mem_check_specs", env: { "SPECS" => "1" })
     expect(told.out).to include("3 examples, 0 failures")
@@ -163,7 +163,7 @@ RSpec.describe "Memintro::MemCheck" do
     expect(own(text).status).to eq 0
   end
 
-  it "repeats examples of RSpec, too" do
+  it "also repeats examples of RSpec" do
     skip "no rspec here" if Gem::Specification.find_all_by_name("rspec-core").empty?
     told = mem_check("mem_check_specs", settings: { repeat: true }, env: { "SPECS" => "1" }) do |folder|
       text = 'require "planted"; RSpec.describe(Planted) { it("grows") { expect(Planted.append).to be_any } }'

@@ -47,7 +47,7 @@ RSpec.describe "Memintro.log_every" do
     expect(JSON.parse(lines.last).keys).to eq(%w[event rss_bytes live_objects gc_count gc_ms pid time])
   end
 
-  it "writes the line at once and every so many seconds, with the figures of now" do
+  it "writes the first line immediately and then at regular intervals, with present figures" do
     answer = logging(<<~RUBY).json
       out = StringIO.new
       log = Memintro.log_every(0.01, out)
@@ -112,7 +112,7 @@ RSpec.describe "Memintro.log_every" do
       .to be_between(19.0, 30.0)
   end
 
-  it "goes on where the logger raises, whatever it raises, and the program does not notice" do
+  it "goes on after any exception of the logger, and the program does not notice" do
     result = logging(<<~RUBY)
       calls = 0
       bad = Object.new

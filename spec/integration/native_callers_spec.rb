@@ -82,7 +82,7 @@ RSpec.describe "native callers", :listening do
     expect(others.map { |caller| caller[:frames] }).not_to include([])
   end
 
-  it "are not said of what Ruby itself allocates, even in a block that C has called" do
+  it "are missing for Ruby's own allocations, even in a block that C has called" do
     expect(told("ruby")[:ruby]).to eq(samples: 0, text: [], callers: [])
   end
 

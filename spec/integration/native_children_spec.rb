@@ -26,7 +26,7 @@ RSpec.describe "Native children" do
     end
   end
 
-  it "are said to have ended in no special way where they did not, and are not told to start tracking" do
+  it "end with a plain report if nothing special happened, without advice to start tracking" do
     Dir.mktmpdir do |folder|
       programs = ["exec sort /etc/passwd >/dev/null", "exec #{NativePrograms.program('silent.c')}"]
       programs.each do |command|

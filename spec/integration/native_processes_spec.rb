@@ -7,13 +7,13 @@ RSpec.describe "Processes of a native program under the hook", :race do
   def processes(*arguments, way:, **options) = native(program("processes.c"), *arguments, way: way, **options)
 
   TruthDriver::WAYS.each do |way|
-    it "go on from exact copies after fork and double fork amid four allocating threads, #{way}" do
+    it "go on from exact copies after fork and double fork while four threads allocate, #{way}" do
       figures = processes("forks", 100, way: way)
       expect(figures).to include(forks: 100, right: 100, parent_malloc: [100, 0, 50_000, 0],
                                  child_malloc: [0, 0, 0, 0], dropped: 0)
     end
 
-    it "may start, stop and read after a fork amid all three, #{way}" do
+    it "may start, stop and read after a fork during all three, #{way}" do
       expect(processes("forks_amid_starts", 100, way: way)).to include(forks: 100, right: 100)
     end
 

@@ -21,7 +21,7 @@ RSpec.describe "odd code" do
     end
   end
 
-  it "may have classes that raise whatever they are asked" do
+  it "may have classes that raise in every method" do
     found = answer(read_program("odd_code/raising_classes.rb"))
     expect(found[:count]).to eq(150)
     expect(found[:refused]).to end_with("an object of Bare is neither")

@@ -11,7 +11,7 @@ RSpec.describe "what is older than one collection", :listening do
   end
 
   { preloaded: true, live: false }.each do |way, preloaded|
-    it "is counted to the byte, #{way}: born before, not freed, whoever freed what was young" do
+    it "is counted to the byte, #{way}: born before, not freed, with frees of young blocks by any thread" do
       figures = answer(read_program("old_blocks/old_bytes.rb"), env: preloaded ? preloaded_env : {})
       # Without what the arrays of the line itself take.
       bytes, blocks, = figures.transpose
@@ -22,7 +22,7 @@ RSpec.describe "what is older than one collection", :listening do
     end
   end
 
-  it "is estimated in sampled mode, and is what a visit of the sampled blocks finds" do
+  it "is estimated in sampled mode, and agrees with a visit of the sampled blocks" do
     figures = answer(<<~'RUBY')
       Memintro.start(mode: :sampled, sample_bytes: 1_000)
       GC.disable
@@ -42,7 +42,7 @@ RSpec.describe "what is older than one collection", :listening do
     expect([figures[:young], figures[:bound]]).to match([0, [0, be_between(3_000, 6_000)]])
   end
 
-  it "stands in reports, read back and summed up over workers, and in what a live view is told" do
+  it "is in reports, read back and summed over workers, and in answers for a live view" do
     program = start_program(<<~'RUBY')
       require "fiddle"
       Memintro.listen(name: "shop")

@@ -84,7 +84,7 @@ RSpec.describe "memintro plot" do
     expect(File.read("a.svg")).to include("pid 77").and include("GC time, ms").and include("12:01:10")
   end
 
-  it "never draws over a log, by whatever name it is called" do
+  it "never draws over a log, by any of its names" do
     File.write("a.log", periodic)
     File.symlink("a.log", "link.txt")
     File.link("a.log", "hard.svg")

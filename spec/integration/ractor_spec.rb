@@ -82,7 +82,7 @@ RSpec.describe "Memintro in a Ractor" do
     expect(result.stdout.split).to match_array(asked.uniq)
   end
 
-  it "goes on tracking, whatever was refused, and speaks of no Ractor where there is none" do
+  it "goes on tracking after any refused call, and mentions no Ractor if there is none" do
     lines = answers(<<~RUBY)
       Memintro.start
       refused = answer_of(Ractor.new {

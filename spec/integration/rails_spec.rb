@@ -56,7 +56,7 @@ RSpec.describe "memintro/railtie" do
     end
   end
 
-  it "samples, if told so, and hands the middleware its options" do
+  it "samples if configured, and passes the middleware its options" do
     PumaServer.run(application, env: { "SETTINGS" => "start=:sampled,over=1_000_000" }) do |server|
       %w[/posts/1/10 /posts/2/3000000 /posts/3/10].each { |path| expect(server.get(path).code).to eq("200") }
       text = line(server, "/posts/2/3000000")

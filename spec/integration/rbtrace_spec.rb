@@ -67,7 +67,7 @@ RSpec.describe "through rbtrace", :listening do
       run_command("sh", "-c", text).must_succeed.stdout.gsub(/^\*\*\* .*\n?/, "")
     end
 
-    it "is what comes of it" do
+    it "gives the expected result" do
       pid = worker
       start, top, report, stop = shown.keys
       expect(typed(start, pid)).to match(/\A>> Memintro\.start\n=> true\s*\z/)
@@ -87,7 +87,7 @@ RSpec.describe "through rbtrace", :listening do
     end
   end
 
-  it "makes a process listen that was not told to before" do
+  it "makes a process listen that did not before" do
     expect(rbtrace("Memintro.listen")).to eq(File.join(socket_folder, "#{program.pid}.sock").inspect)
     expect(memintro("top", program.pid).must_succeed.stdout).to include("pid #{program.pid}")
   end

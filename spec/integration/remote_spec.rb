@@ -55,7 +55,7 @@ RSpec.describe "asking a running process", :listening do
     expect(said("mark", pid)).to match(/\A#{Regexp.escape(who)} counts growth from now on: live /)
     expect(said("gc", pid)).to match(/collected its garbage in [\d.]+ ms: .* -> .* live objects, RSS/)
     expect(said("doctor", pid)).to include("allocator")
-    expect(said("clear", pid)).to eq("#{who} cleared its figures; it goes on tracking\n")
+    expect(said("clear", pid)).to eq("#{who} cleared its figures; it still tracks\n")
     expect(said("stop", pid)).to start_with("#{who} stopped tracking; live ")
     expect(JSON.parse(said("stop", pid, "--json"))).to include("pid" => pid, "state" => "unchanged")
   end
@@ -249,7 +249,7 @@ RSpec.describe "asking a running process", :listening do
       .to end_with(" changed the mode, and kept its figures; it tracks objects from now on (sampled mode)\n")
   end
 
-  it "is not among the call sites itself, whoever started the tracking" do
+  it "is not among the call sites itself, with tracking from any start" do
     program = start_program(<<~RUBY)
       Memintro.listen(name: "asked")
       puts :ready

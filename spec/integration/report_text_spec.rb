@@ -13,7 +13,7 @@ RSpec.describe "The text of a report" do
     result.stdout
   end
 
-  it "is the same from both, of exact figures, with a mark and after a stop" do
+  it "is the same from process and JSON for exact figures, with a mark and after a stop" do
     text = differences(<<~RUBY)
       Memintro.start
       kept = (1..200).map(&MAKE)
@@ -29,7 +29,7 @@ RSpec.describe "The text of a report" do
     expect(text).to include("  -e:", "more call sites, live ", "note: Tracking is off")
   end
 
-  it "is the same from both while nothing else happens, with native callers" do
+  it "is the same from process and JSON with native callers" do
     text = differences(<<~RUBY)
       require "zlib"
       Memintro.start
@@ -40,7 +40,7 @@ RSpec.describe "The text of a report" do
     expect(text).to match(/^    via .* of allocations \(\d+ of \d+ samples\)$/).and include("started live")
   end
 
-  it "is the same from both of a sample, few and many" do
+  it "is the same from process and JSON for few and many samples" do
     [[500, ""], [500, "Memintro.mark"], [200_000, ""], [50_000_000, ""]].each do |distance, mark|
       text = differences(<<~RUBY)
         Memintro.start(mode: :sampled, sample_bytes: #{distance})
@@ -65,7 +65,7 @@ RSpec.describe "The text of a report" do
     WORK = -> { 300.times { |i| i % 3 == 0 ? deep(i, i % 9) : block(i) } }
   RUBY
 
-  it "is the same from both of whole stacks, exact and of a sample" do
+  it "is the same from process and JSON for whole stacks, exact and sampled" do
     ["", ", mode: :sampled, sample_bytes: 700"].each do |mode|
       text = differences(<<~RUBY)
         #{CALLERS}
@@ -81,7 +81,7 @@ RSpec.describe "The text of a report" do
     end
   end
 
-  it "is the same from both of objects, all and sampled, with whole stacks and without" do
+  it "is the same from process and JSON for objects, all and sampled, with whole stacks and without" do
     figures = "%i[live_objects object_bytes object_allocations retained_bytes]"
     [true, :sampled].product(["", ", stack_depth: 9", ", mode: :sampled, sample_bytes: 700"]).each do |objects, more|
       text = differences(<<~RUBY)
@@ -98,7 +98,7 @@ RSpec.describe "The text of a report" do
     end
   end
 
-  it "is the same from both where nothing was tracked, and in colour" do
+  it "is the same from process and JSON without tracking, and in colour" do
     text = differences(<<~'RUBY')
       class StringIO
         def tty? = true
@@ -128,7 +128,7 @@ RSpec.describe "The text of a report" do
                             "  mine.rb:7\n", "  c-2/d.rb:7\n", "  /bad\\xFF.rb:7\n")
   end
 
-  it "has 20 call sites, and JSON has all, unless told otherwise" do
+  it "has 20 call sites by default, and JSON has all" do
     result = run_ruby(code: <<~'RUBY').must_succeed
       require "json"
       require "stringio"

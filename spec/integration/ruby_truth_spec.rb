@@ -28,7 +28,7 @@ RSpec.describe "Figures of Ruby lines" do
       end
     end
 
-    it "are exact where the hook reads the VM's words by itself, in fibers of threads amid collections, #{way}" do
+    it "are exact if the hook itself reads the VM's words, in fibers of threads during collections, #{way}" do
       code = read_program("ruby_truth/words.rb")
       found = run_ruby(code: code, way: way).must_succeed.json
       expect(found).to match(words: RUBY_PLATFORM.start_with?("x86_64"), blocks: be_between(1200, 1212),

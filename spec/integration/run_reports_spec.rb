@@ -117,7 +117,7 @@ RSpec.describe "reports of memintro run" do
   end
 
   describe "FILE without %p" do
-    it "is the first Ruby process's, whatever started it, in run and in env" do
+    it "belongs to the first Ruby process, started in any way, in run and in env" do
       two = "#{RbConfig.ruby} -e 'puts $$'; #{RbConfig.ruby} -e 'puts $$'"
       printed = run_memintro("env", "--report", path("e.txt")).must_succeed.stdout.chomp
       [run("--report", "r.txt", command: ["sh", "-c", two]), run_command("sh", "-c", "export #{printed}; #{two}")]

@@ -59,7 +59,7 @@ RSpec.describe "settings of memintro run" do
         .to eq([1, "", "memintro: MEMINTRO_REPORT no/r.txt: there is no folder #{path('no')}\n"])
     end
 
-    it "name a report so without the command, too, for the processes that it starts as well" do
+    it "name a report without the command as well, also for the processes that it starts" do
       Dir.mkdir(path("elsewhere"))
       code = "Dir.chdir('elsewhere'); system(#{RbConfig.ruby.inspect}, '-e', '')"
       run_ruby(code: code, requires: ["memintro/autorun"], chdir: folder,
@@ -68,7 +68,7 @@ RSpec.describe "settings of memintro run" do
       expect([Dir.children(folder).grep(/\Ar\.\d+\.txt\z/).size, Dir.children(path("elsewhere"))]).to eq([2, []])
     end
 
-    it "that name a folder which is not there are told of at the start, once" do
+    it "that name a missing folder are reported at the start, once" do
       result = run_ruby(code: "STDERR.puts 'begins'", requires: ["memintro/autorun"], chdir: folder,
                         env: { "MEMINTRO_REPORT" => "no/r.txt" }).must_succeed
       told = "MEMINTRO_REPORT is no/r.txt: there is no folder #{path('no')}"
@@ -136,7 +136,7 @@ RSpec.describe "settings of memintro run" do
       expect([result.must_succeed.stdout, result.stderr]).to eq(["1\n", ""])
     end
 
-    it "is what doctor says is in the way" do
+    it "is named by doctor as the obstacle" do
       result = run_memintro("doctor", env: env)
       expect([result.status.exitstatus, result.stderr]).to eq([1, ""])
       expect(result.stdout).to end_with("memintro run: does not work: MEMINTRO_DISABLE=1 is set\n")

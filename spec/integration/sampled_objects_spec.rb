@@ -91,7 +91,7 @@ RSpec.describe "sampled objects by line" do
     expect(answer[:done]).to eq("done").or be(true)
   end
 
-  it "is told apart in reports, their files, snapshots, diffs and what a socket answers" do
+  it "is marked in reports, their files, snapshots, diffs and answers of a socket" do
     answer = objects(read_program("sampled_objects/reports.rb"))
     here = answer[:here]
     expect(answer[:back]).to eq(here)

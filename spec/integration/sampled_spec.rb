@@ -151,7 +151,7 @@ RSpec.describe "sampled mode" do
     end
   end
 
-  it "has no bytes of what the allocator refused" do
+  it "has no bytes of refused allocations" do
     figures = run_ruby(code: <<~RUBY, requires: %w[memintro json fiddle]).must_succeed.json
       Memintro.start(mode: :sampled)
       asked = -> { Memintro.thread_totals.allocated_bytes }
@@ -167,7 +167,7 @@ RSpec.describe "sampled mode" do
     expect(figures).to match([be_between(0, 1_000_000), be_between(10_000_000, 10_500_000)])
   end
 
-  it "has no bytes of what jemalloc refused to resize in place" do
+  it "has no bytes of resizes in place that jemalloc refused" do
     jemalloc = NativePrograms.jemalloc or skip "libjemalloc2 is not installed"
     env = { "LD_PRELOAD" => "#{Subprocess::HOOK}:#{jemalloc}" }
     figures = run_ruby(code: <<~RUBY, requires: %w[memintro json fiddle], env: env).must_succeed.json

@@ -29,7 +29,7 @@ RSpec.describe "Relocation slots of the allocator's functions" do
     end
   end
 
-  it "are so where only a sample is followed, too" do
+  it "are also patched in sampled mode" do
     env = { "SLOTS_SAMPLE_BYTES" => "524288" }
     figures = native(program("slots.c"), shared_module("blocks.c", variant: :now), way: :live, env: env)
     expect(figures).to include(unpatched: 0, changed: 0, stop: 0, said_lost: 0, protections_after: true)

@@ -147,7 +147,7 @@ RSpec.describe "whole stacks" do
                              refusal: include("stack_depth: 16"))
   end
 
-  it "are tracked from the start of a program, and told to somebody who does not know what depth is" do
+  it "are tracked from the start of a program, and shown by commands without a depth" do
     Dir.mktmpdir do |folder|
       file = File.join(folder, "report.json")
       run_memintro("run", "--stack-depth", "8", "--format", "json", "--report", file, "--", RbConfig.ruby, "-e",
@@ -191,7 +191,7 @@ RSpec.describe "whole stacks" do
     end
   end
 
-  it "give way to lines where no more call sites may be told apart" do
+  it "give way to lines when the limit of call sites is reached" do
     found = answer(<<~RUBY)
       #{TWO_CALLERS}
       Memintro.start(stack_depth: 40, max_sites: 40)

@@ -14,13 +14,13 @@ RSpec.describe "A stop", :race do
   end
 
   TruthDriver::WAYS.each do |way|
-    it "is the end of all figures: what is read at once is what is read later, #{way}" do
+    it "is the end of all figures: later readings equal the first one, #{way}" do
       figures = stops(200, "fbdsFS", way: way)
       expect(figures).to include(moved: 0, failed: 0, dropped: 0, missed: 0)
       expect(figures[:blocks]).to be > 10_000
     end
 
-    it "leaves the blocks that the sums tell of, whatever was tracked before, #{way}" do
+    it "leaves the blocks of the sums, after any earlier tracking, #{way}" do
       %w[fs bS ds].each do |modes|
         figures = stops(60, modes, way: way)
         expect(figures).to include(moved: 0, unlisted: be_between(0, ALLOCATING))

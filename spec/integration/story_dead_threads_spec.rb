@@ -11,7 +11,7 @@ RSpec.describe "the story of threads that have ended and hold each other", :list
   # Its lines, without figures of memory.
   def lines_of(output) = output.gsub(/RSS \d+ MB/, "RSS")
 
-  it "is told in the first line: the chain, its name, and where its root is" do
+  it "is in the first line: the chain, its name, and its root" do
     env = { "ROUNDS" => "1", "PAUSE" => "0", "HOLD" => "60" }
     program = start_program("Memintro.listen; load ARGV.shift", PROGRAM_OF_STORY, env: env, wait: false)
     said = Array.new(2) { program.line }

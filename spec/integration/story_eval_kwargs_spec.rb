@@ -10,7 +10,7 @@ RSpec.describe "The story of evaluated formulas", :listening do
   line = "#{story}:#{File.readlines(story).index { |one| one.include?('instance_eval') } + 1}"
   mended = RUBY_VERSION >= "3.3"
 
-  it "is told by a hunt, in its first investigation" do
+  it "is found by a hunt, in its first investigation" do
     told = run_ruby("hunt_story.rb", story, 5, 12, requires: %w[memintro], env: { "EACH" => "1500" }).must_succeed.json
     expect(told).to include(tracking: false)
     next expect(told[:findings]).to eq([]) if mended
@@ -30,7 +30,7 @@ RSpec.describe "The story of evaluated formulas", :listening do
     expect(finding[:bytes_per_minute]).to be_within(150_000).of(18_000 * 40)
   end
 
-  it "is told by the lines and the holder of these objects, if they are followed by name" do
+  it "is shown by the lines and the holder of these objects, if they are followed by name" do
     told = run_ruby(code: <<~RUBY, env: { "ROUNDS" => "0" }, requires: %w[json memintro]).must_succeed.json
       load #{story.dump}
       formulas = Formulas.new
@@ -50,7 +50,7 @@ RSpec.describe "The story of evaluated formulas", :listening do
     expect(told[:kind]).to include("Formulas (cache of methods)")
   end
 
-  it "has the output that it has without memintro" do
+  it "has the same output as without memintro" do
     env = { "ROUNDS" => "2", "EACH" => "500", "PAUSE" => "0" }
     plain = run_command(RbConfig.ruby, story, env: env).must_succeed
     hunted = run_command(RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", story,

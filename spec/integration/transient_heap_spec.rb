@@ -27,7 +27,7 @@ RSpec.describe "young objects that outlive a collection" do
     expect(all.first(3).map { |found| found[:moved] }.minmax.reduce(:-).abs).to be <= 10
   end
 
-  it "are said to be the collector's below a report of which they are a tenth and more, and only there" do
+  it "are explained below a report in which they are a tenth or more, and only there" do
     leak = "kept = []; 20_000.times { |i| kept << { a: i } }; GC.start; 100_000.times { |i| i + 1 }"
     texts = [["", leak], ["", "kept = 'x' * 9_000_000"], ["objects: true", "#{leak}; kept << 'x' * 9_000_000"]]
     texts.map! do |objects, code|

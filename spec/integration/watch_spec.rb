@@ -212,7 +212,7 @@ RSpec.describe "memintro watch" do
     end
   end
 
-  it "gives the terminal back when it is told to end" do
+  it "restores the terminal when it is ended" do
     pid = target
     watch(pid) do |terminal|
       terminal.wait_for("not tracking")

@@ -17,7 +17,7 @@ RSpec.describe "A program of another Ruby" do
       .to match([/\Amemintro: not tracking process \d+: .* compiled for Ruby #{RUBY_VERSION}\. There is no build for /])
   end
 
-  it "is told which build is missing where it requires memintro" do
+  it "gets an error that names the missing build when it requires memintro" do
     result = run_command(other, "-I#{Subprocess::LIB}", "-e", <<~RUBY)
       begin
         require "memintro"

@@ -88,7 +88,7 @@ RSpec.describe "A Ruby that lacks a function" do
 
   %w[rb_sourceline ruby_thread_has_gvl_p rb_obj_memsize_of rb_imemo_name rb_objspace_each_objects].each do |name|
     TruthDriver::WAYS.each do |way|
-      it "is told by the function's own name, in errors and by the doctor (#{name}), #{way}" do
+      it "is reported with the function's name, in errors and by the doctor (#{name}), #{way}" do
         gone, words = LACKING.find { |names, *| names.include?(name) }.drop(1)
         preload = way == :preloaded ? "#{Subprocess::HOOK}:#{blind}" : blind
         env = { "LD_PRELOAD" => preload, "BLIND_TO" => name }

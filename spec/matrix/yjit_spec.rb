@@ -16,7 +16,7 @@ RSpec.describe "Call sites under YJIT", :vm do
     end
   end
 
-  it "are told in a Ruby without libruby, where it was built to be one" do
+  it "are right in a Ruby without libruby" do
     skip "this Ruby is built with libruby" unless RbConfig::CONFIG["ENABLE_SHARED"] == "no"
     code = "Memintro.start; $kept = 'x' * 50_000; warn Memintro['-e:1'].live_bytes; puts File.read('/proc/self/maps')"
     result = run_ruby(code: code, flags: FLAGS).must_succeed
@@ -31,7 +31,7 @@ RSpec.describe "Call sites under YJIT", :vm do
   end
 
   TruthDriver::WAYS.each do |way|
-    it "are told, with no crash, for what the compiler itself allocates, #{way}" do
+    it "are right, without a crash, for the compiler's own allocations, #{way}" do
       script = File.join(__dir__, "support", "yjit_compiling.rb")
       found = run_command(RbConfig.ruby, *FLAGS, "-I#{Subprocess::LIB}", "-rmemintro", script, way: way)
               .must_succeed.json

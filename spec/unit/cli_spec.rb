@@ -97,7 +97,7 @@ RSpec.describe Memintro::CLI do
       ["start", "--timeout", "soon", "1"] => /--timeout is "soon"; it must be a number of seconds above 0/,
       ["top", "--older-than", "2", "--workers", "1"] => /--older-than-gcs cannot be added up over processes/
     }.each do |argv, message|
-      it "memintro #{argv.join(' ')} is told what is wrong, with exit code 2" do
+      it "memintro #{argv.join(' ')} gets an error, with exit code 2" do
         code, output, error = cli(*argv)
         expect([code, output]).to eq([2, ""])
         expect(error).to start_with("memintro: ").and match(message)
@@ -115,7 +115,7 @@ RSpec.describe Memintro::CLI do
       expect(error).to match(/\Amemintro: the hook is not built: there is no .*run bin\/setup/)
     end
 
-    it "is a report that could not be written, told before the command runs" do
+    it "is an error before the command runs, for a report that cannot be written" do
       allow(File).to receive(:exist?).with(Memintro::Paths.hook).and_return(true)
       code, _, error = cli("run", "--report", "/nowhere/%p.txt", "ls")
       expect([code, error]).to eq([1, "memintro: --report /nowhere/%p.txt: there is no folder /nowhere\n"])

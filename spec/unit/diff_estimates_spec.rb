@@ -99,7 +99,7 @@ RSpec.describe Memintro::Diff do
     expect(JSON.parse(diff.to_json).dig("sections", "memory").to_s).not_to include("estimated")
   end
 
-  it "says at least so much with the error of the side that is known" do
+  it "gives a lower bound with the error of the known side" do
     few = { left_out: 3, totals: [2_300, 0, 3, 0], variances: [2_410.0, 0.0, 3.0, 0.0] }
     first = sampled(0, { "/a.rb:1" => [[1, 0, 900, 0], [1.0, 0.0, 810.0, 0.0]] }, **few)
     second = sampled(1, { "/new.rb:3" => [[2, 0, 1_400, 0], [2.0, 0.0, 1_600.0, 0.0]] }, **few)

@@ -72,7 +72,7 @@ RSpec.describe Memintro::Diff do
     expect((second - first).to_s).to include("Tracked objects at least +133.2 KiB, nearly all at /new.rb:3")
   end
 
-  it "compares equal names, whatever encoding they came in" do
+  it "compares equal names in any encodings" do
     first = snapshot(classes: { "é".b => [1, 40] })
     second = snapshot(classes: { "é" => [3, 120] })
     expect((second - first).classes.map { |change| [change.name, change.growth] }).to eq([["é", 80]])
@@ -126,7 +126,7 @@ RSpec.describe Memintro::Diff do
         snapshot(iseqs: { "/app/lib/a.rb" => [10, 5_000] }, classes: {})
     end
 
-    it "says of what is spread how much it is in all, and in how many files of which folder" do
+    it "gives the sum of spread growth, and the number of files with their folder" do
       expect(spread(0).to_s.lines[2]).to eq("Instruction sequences +37.2 MiB in 48,725, in 50 files of " \
                                             "/app/customer_rules/.\n")
       expect(spread(400_000).to_s.lines[2])
@@ -138,7 +138,7 @@ RSpec.describe Memintro::Diff do
         .to eq([["instruction sequences", 39_001_225, 48_725], ["objects", 0, 0]])
     end
 
-    it "has the folder of what is spread above its files" do
+    it "has the folder of spread growth above its files" do
       text = StringIO.new.tap { |io| spread(0).write(io, top: 2) }.string
       expect(text).to include(<<~TEXT)
         instruction sequences by file:
@@ -179,7 +179,7 @@ RSpec.describe Memintro::Diff do
       expect(StringIO.new.tap { |io| diff.write(io, top: nil) }.string).to include("Gone")
     end
 
-    it "stays one line a row whatever the names are" do
+    it "stays one line a row for any names" do
       nasty = snapshot(1, classes: { "A\n\e[31m\x00\xFF%s" => [1_000, 100_000] })
       lines = (nasty - snapshot(classes: {})).to_s.lines.grep(/A/)
       expect(lines).to include("+97.7 KiB  +1,000  97.7 KiB      1,000  A\\x0A\\x1B[31m\\x00\\xFF%s\n")

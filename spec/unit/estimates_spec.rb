@@ -119,12 +119,12 @@ RSpec.describe Memintro::Estimates do
     expect(exact).not_to eq(totals)
   end
 
-  it "has no standard error of what has none" do
+  it "has no standard error for exact figures" do
     expect { totals.standard_error(:dropped) }.to raise_error(ArgumentError, /no standard error of :dropped; there is/)
     expect { totals[:dropped_standard_error] }.to raise_error(ArgumentError, /has no :dropped_standard_error/)
   end
 
-  it "is an upper bound of what happened between two moments" do
+  it "is an upper bound of the events between two moments" do
     flow = totals - Memintro::Totals.new(100, 0, 1, 0, 0, 64, 0, [100.0, 0.0, 4.0, 0.0])
     expect([flow.allocated_bytes_standard_error,
             flow.live_bytes_standard_error]).to eq([Math.sqrt(800), Math.sqrt(1300)])

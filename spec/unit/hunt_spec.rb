@@ -36,7 +36,7 @@ RSpec.describe Memintro::Hunt do
 
   describe "of a day of a server that does not leak" do
     { 1..10 => {}, 11..30 => { long: true } }.each do |days, tags|
-      it "finds nothing, whatever day it is (days #{days} of a start, caches, traffic, garbage and peaks)", **tags do
+      it "finds nothing on any day (days #{days} of a start, caches, traffic, garbage and peaks)", **tags do
         hunts = days.map { |seed| simulate(1_440, seed: seed, &:healthy).first }
         expect(described_class.kept.map(&:sentence)).to eq([])
         expect(hunts.map(&:looks)).to all(be > 1_350)
@@ -117,7 +117,7 @@ RSpec.describe Memintro::Hunt do
       end
     end
 
-    it "says of growth that does not slow down when to look again, and is sure of what has grown as much again" do
+    it "names the next look for steady growth, and confirms growth by the same amount again" do
       log = StringIO.new
       told = []
       hunt, = simulate(12, logger: log, on_finding: ->(one) { told << one }) { |server| leak(server, 1) }
@@ -241,7 +241,7 @@ RSpec.describe Memintro::Hunt do
       expect(seconds.drop_while { |one| one == 60 }.take(3)).to eq([10, 30, 20])
     end
 
-    it "looks at the time that a finding names, whatever has to be paid back, and names a later one" do
+    it "looks at the time that a finding names, even over budget, and names a later one" do
       hunt, _, clock = simulate(9) do |server|
         server.figure(:class, "Leak") { |at| 12 * mib * (at / 10).clamp(0, 1) }
       end
@@ -292,7 +292,7 @@ RSpec.describe Memintro::Hunt do
       hunt
     end
 
-    it "logs what on_finding raises, whatever it is, and goes on" do
+    it "logs any exception of on_finding, and goes on" do
       [RuntimeError.new("no"), NotImplementedError.new("no"), SystemExit.new, Interrupt.new("no")].each do |error|
         described_class.kept = [].freeze
         log = StringIO.new
@@ -310,7 +310,7 @@ RSpec.describe Memintro::Hunt do
       hanging = []
       hunt = hunted(logger: log, on_finding: ->(_) { (hanging << Thread.current) && sleep })
       expect(hunt.looks).to be > 10
-      expect(log.string).to include("on_finding has not returned after 0.05 s; the hunt goes on without it")
+      expect(log.string).to include("on_finding has not returned after 0.05 s; the hunt continues")
       callback = hunt.instance_variable_get(:@callback)
       callback.call(hunt.findings.first)
       expect(log.string).to include("on_finding has not returned from an earlier finding, and was not called")
@@ -431,7 +431,7 @@ RSpec.describe Memintro::Hunt::Growth do
     expect(minutes_to_rise(values)).to eq(6)
   end
 
-  it "does not take work for the cause of what grows in memory that is mostly reserved" do
+  it "does not take work for the cause of growth in memory that is mostly reserved" do
     random = Random.new(7)
     loads = Array.new(20) { 200_000 * (1 + (0.006 * gauss(random))) }
     values = Array.new(20) { |minute| (440 + (1.12 * minute) + (0.03 * gauss(random))) * mib }

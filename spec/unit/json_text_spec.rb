@@ -15,7 +15,7 @@ RSpec.describe Memintro::JsonText do
     expect(described_class.parse(JSON.pretty_generate(value))).to eq(value)
   end
 
-  it "refuses what is not JSON, too deep, or not UTF-8" do
+  it "refuses text that is not JSON, too deep, or not UTF-8" do
     ["", "{", "[1,]", "{\"a\" 1}", "{1:2}", "[1}", "nul", "1 2", "\"a", "\"\xFF\"", "[" * 70 + "]" * 70].each do |text|
       expect { described_class.parse(text) }.to raise_error(described_class::Invalid), text.inspect
     end

@@ -89,7 +89,7 @@ RSpec.describe Memintro::Leaks do
     expect(leaks(rows, **figures).verdict.join).not_to include("may be lost")
   end
 
-  it "names no next command for a process of which there is only a core file" do
+  it "names no next command for a core file" do
     of = lambda do |site, bytes|
       rows = [group(site: site, size: 40, count: 2, bytes: bytes)]
       leaks(rows, leaked_blocks: 2, leaked_bytes: bytes, copies: 0).verdict.last

@@ -30,7 +30,7 @@ RSpec.describe "Memintro::Limits" do
     )
   end
 
-  it "tells growth an hour from ten minutes and more, whatever single points say" do
+  it "computes growth an hour from ten minutes and more, despite outliers" do
     watch = limits(growth: 50_000)
     11.times do |minute|
       # 1,000 a minute, and one point far off.

@@ -27,7 +27,7 @@ RSpec.describe "Memintro::LogPause" do
     expect([line, line]).to eq([1, 0])
   end
 
-  it "tries once in five seconds, and keeps the count of what fails again" do
+  it "tries once in five seconds, and keeps the count of further failures" do
     tried = 0
     100.times do
       carried = pause.turn

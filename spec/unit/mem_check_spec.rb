@@ -53,7 +53,7 @@ RSpec.describe "Memintro::MemCheck, part by part" do
       expect(fits?(["fun:*"], finding("gem:add", kind: "invalid_read", kind_of_valgrind: "Addr"))).to be(false)
     end
 
-    it "come to an end, whatever the patterns" do
+    it "come to an end, for any patterns" do
       one = finding("ruby:#{"a" * 5000}", *(["gem:#{"b" * 100}"] * 50))
       expect(fits?(["fun:malloc", "fun:#{"*a" * 2000}c"], one)).to be(false)
       expect(fits?(["...", "fun:*b*b*b*b*c"] * 30, one)).to be(false)

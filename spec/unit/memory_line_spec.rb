@@ -30,7 +30,7 @@ RSpec.describe "Memintro::MemoryLine" do
     expect(quoted("/ä")).to eq('"/ä"')
   end
 
-  it "escapes what does not print, in whatever encoding it came" do
+  it "escapes unprintable characters, in any encoding" do
     expect(quoted("a\nb\r\t\0\e")).to eq('"a\\nb\\r\\t\\u{0}\\u{1B}"')
     expect(quoted("\xFF\xC3".b)).to eq('"\\xFF\\xC3"')
     expect(quoted("ä".b)).to eq('"ä"')
@@ -71,7 +71,7 @@ RSpec.describe "Memintro::MemoryLine" do
     end
   end
 
-  it "says in JSON what the json library reads back, whatever the text" do
+  it "writes JSON that the json library reads back, for any text" do
     random = Random.new(8)
     texts = Array.new(500) { random.bytes(random.rand(20)).force_encoding(Encoding::UTF_8) }
     texts += ["", "a b", "[]", "\\", "\"", "\x7F", "é", "a" * 1_023, :symbol]

@@ -21,7 +21,7 @@ RSpec.describe "Memintro::MemoryReading" do
     expect(line(5 << 20, 20_000)).to eq("rss: 5.0 MB, live_objects: 0.02 Million")
   end
 
-  it "is so in its details, too" do
+  it "is also right in its details" do
     totals = Memintro::Totals.new(90 << 30, 10 << 30, 10, 4, 0, 64, 0)
     allow(Memintro).to receive_messages(tracking?: true, totals: totals)
     expect(line(90 << 30, 0, Struct.new(:passed_ms).new(75_432.16)))

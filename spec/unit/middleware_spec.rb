@@ -114,7 +114,7 @@ RSpec.describe "Memintro::Middleware" do
     expect { middleware(evry: 5) }.to raise_error(ArgumentError, /unknown keyword: :evry/)
   end
 
-  it "logs every so many requests, and all over a bound" do
+  it "logs one in a number of requests, and all over a bound" do
     app = middleware(one_in: 5)
     12.times { |i| app.call(env("/#{i}")) }
     expect(paths).to eq(%w[/4 /9])
@@ -135,7 +135,7 @@ RSpec.describe "Memintro::Middleware" do
     expect(paths).to eq(%w[/big /b])
   end
 
-  it "skips by the path's beginning, by a pattern, by whatever a callable says" do
+  it "skips by the path's beginning, by a pattern, by a callable" do
     app = middleware(skip: ["/assets", %r{\A/up\z}, ->(e) { e["HTTP_X_PROBE"] }])
     [env("/assets/a.js"), env("/up"), env("/upload"), env("/x", HTTP_X_PROBE: "1"), env("/x"), env("/\xFF\xFE".b)]
       .each { |one| expect(app.call(one)).to equal(answer) }
@@ -180,7 +180,7 @@ RSpec.describe "Memintro::Middleware" do
         .to output(/\AMEMORY method=GET path=\/5 .*\n\z/).to_stderr
     end
 
-    it "may raise, and the application never notices; the first time is told on standard error" do
+    it "may raise, and the application never notices; the first error is on standard error" do
       [StandardError, NotImplementedError, LoadError].each do |kind|
         broken = Object.new
         broken.define_singleton_method(:info) { |_line| raise kind, "no more" }

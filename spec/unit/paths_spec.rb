@@ -45,7 +45,7 @@ RSpec.describe Memintro::Paths do
   end
 
   describe ".hook and .tool" do
-    it "are beside the code, whatever there is for this Ruby" do
+    it "are beside the code, with any files for this Ruby" do
       version = RUBY_VERSION[/\A\d+\.\d+/]
       %w[libmemintro_hook.so memintro-tool].each { |name| make("#{version}/#{name}") }
       expect([described_class.hook, described_class.tool])

@@ -23,7 +23,7 @@ RSpec.describe "Memintro::RSSSampler::Ring" do
   end
 
   [1, 129, 1_000, 43_200, 100_000].each do |count|
-    it "covers each of #{count} samples once, with the least, sum and greatest of what it covers" do
+    it "covers each of #{count} samples once, with the least, sum and greatest of the covered ones" do
       fill(count)
       points = ring.points
       expect(points.map { |point| point[0] }).to eq([0, *points.map { |point| point[1] + 1 }][0..-2])

@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 require "memintro"
 
 RSpec.describe Memintro::RSSSampler do
-  it "looks every two seconds unless told otherwise, and leaves pss out" do
+  it "reads every two seconds by default, and leaves pss out" do
     sampler = described_class.new
     expect(sampler.interval).to eq(2)
     expect(sampler.take.pss).to be_nil

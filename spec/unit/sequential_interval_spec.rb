@@ -6,7 +6,7 @@ require "memintro/support/sequential_interval"
 RSpec.describe Memintro::SequentialInterval do
   def interval(readings, limit: 10, lead: 5) = described_class.new(limit, lead, readings)
 
-  it "decides when one side leads by so many, and not before" do
+  it "decides when one side has its lead, and not before" do
     expect(interval([11] * 4).verdict).to be_nil
     expect(interval([11] * 5).verdict).to eq(:above)
     expect(interval([10] * 5).verdict).to eq(:below)

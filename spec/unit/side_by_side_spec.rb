@@ -139,7 +139,7 @@ RSpec.describe SideBySide do
     expect(text).not_to match(/again/i)
   end
 
-  it "repeats nothing where so much fails that it is no chance" do
+  it "repeats nothing if too many fail for chance" do
     many = "#{FIRST}\n11.times { |number| it(number.to_s) { raise 'not over after 9 s' if first } }"
     passed, text = run(files: { "many" => many })
     expect([passed, text.lines.last]).to eq([false, "11 examples, 11 failures, 0 pending\n"])

@@ -34,7 +34,7 @@ RSpec.describe "Memintro::SidekiqMiddleware" do
     expect(lines.map { |line| line[/job=(\S+)/, 1] }).to eq(["Report", "Mailer#welcome"])
   end
 
-  it "counts turns over all of its instances, of which Sidekiq makes one a job" do
+  it "counts turns over all of its instances; Sidekiq makes one for each job" do
     6.times { |i| run(message.merge("jid" => i.to_s), one_in: 3) }
     expect(lines.map { |line| line[/jid=(\S+)/, 1] }).to eq(%w[2 5])
   end

@@ -58,7 +58,7 @@ RSpec.describe Memintro::Snapshot do
       expect(Memintro.snapshot.cgroup).to be_nil
     end
 
-    it "is frozen, and so is what it holds" do
+    it "is frozen, with its contents" do
       expect(light).to be_frozen
       expect([light.gc, light.memory, light.process, light.missing, light.parts]).to all(be_frozen)
     end
@@ -136,7 +136,7 @@ RSpec.describe Memintro::Snapshot do
   end
 
   describe "#inspect" do
-    it "is short whatever the process has" do
+    it "is short for any process" do
       names = Array.new(3_000) { |i| ["Class#{"é\xFF" * 400}#{i}", [i, i * 40]] }.to_h
       big = snapshot(classes: names, iseqs: names, internals: names, sites: names.transform_keys { |name| "#{name}:1" })
       expect(big.inspect.bytesize).to be <= 2048
@@ -156,7 +156,7 @@ RSpec.describe Memintro::Snapshot do
     end
   end
 
-  it "has lists that do not flood a console, whatever they hold" do
+  it "has lists that do not flood a console, with any contents" do
     names = Array.new(3_000) { |i| ["Class#{i}", [i, i * 40]] }.to_h
     big = snapshot(classes: names, iseqs: names, internals: names, sites: names.transform_keys { |name| "#{name}:1" })
     lists = [big.classes, big.internals, big.iseqs[:paths], big.iseqs[:locations], big.call_sites]
@@ -173,7 +173,7 @@ RSpec.describe Memintro::Snapshot do
   end
 
   describe "#save" do
-    it "gives back the same by load, whatever bytes the names are made of" do
+    it "gives back the same by load, with any bytes in names" do
       full.save(path)
       loaded = described_class.load(path)
       expect(loaded.to_h).to eq(full.to_h)

@@ -11,7 +11,7 @@ RSpec.describe "bin/support/steps.bash" do
 
   around { |example| Dir.mktmpdir { |folder| @folder = folder and example.run } }
 
-  it "end a step that has said nothing for too long, and all that it has started" do
+  it "end a step that is silent for too long, with all processes that it has started" do
     result = bash(<<~'BASH')
       step "stuck" followed 1 log bash -c 'sleep 1000 & echo $!; wait'; echo "status $?"
       grep --no-messages '^State:.[^ZX]' "/proc/$(head -n 1 log)/status"

@@ -152,7 +152,7 @@ RSpec.describe Memintro::Trend do
     found = trend([100, 200, 300, 400, 500, 600], [1, 2, 3, 4, 5, 6])
     expect(found.to_s).to eq(<<~TEXT)
       memintro 0.1.0: 6 snapshots in 2.5 minutes, pid 4711, ruby 3.1.2
-      2 figures grow, at least 99% sure (Mann-Kendall), by so much a minute (Theil-Sen):
+      2 figures grow, at least 99% sure (Mann-Kendall). Growth a minute (Theil-Sen):
 
       a minute   sure  each step  first   last  what
         +200 B  99.9%        yes  100 B  600 B  memory rss_bytes

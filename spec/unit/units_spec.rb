@@ -10,7 +10,7 @@ RSpec.describe Memintro::Units do
       .to eq(["0 B", "1 B", "1023 B", "1.0 KiB", "1.5 KiB", "48.8 MiB", "1.0 GiB", "5.0 GiB", "1024.0 PiB"])
   end
 
-  it "keeps the sign of what shrank, and shows that of what grew" do
+  it "keeps the sign of negative changes, and shows that of positive ones" do
     expect(described_class.bytes(-1536)).to eq("-1.5 KiB")
     expect([1536, 0, -2].map { |size| described_class.signed_bytes(size) }).to eq(["+1.5 KiB", "0 B", "-2 B"])
   end

@@ -26,7 +26,7 @@ RSpec.describe "README.md and docs/ as pages" do
     expect(Documents.blocks("console").reject { |block| block.code.start_with?("$ ") }).to eq([])
   end
 
-  it "have commands, each of which is typed or has a reason not to be" do
+  it "have commands; each is run or has a reason not to be" do
     reasons = { **Documents::NOT_TYPED, **Documents::TYPED_BY }
     typed = commands.reject { |command| Documents.elsewhere?(command.text) }
     expect(typed.map(&:text)).to include(start_with("memintro doctor"), start_with("memintro run"))

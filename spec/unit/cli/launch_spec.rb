@@ -71,7 +71,7 @@ RSpec.describe Memintro::CLI::Launch do
         "RUBYOPT" => "-r#{autorun}" }
     end
 
-    it "prints a Dockerfile's line that its rules read back as it was meant, in whatever image" do
+    it "prints a Dockerfile's line that is read back unchanged, in any image" do
       line = env("--for", "docker", *flags).force_encoding("UTF-8")
       expect(DockerfileEnv.read(line)).to eq(meant)
       before = { "LD_PRELOAD" => "/usr/lib/libjemalloc.so.2", "RUBYOPT" => "-W0", "RUBYLIB" => "/srv/lib" }

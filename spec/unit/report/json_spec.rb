@@ -50,7 +50,7 @@ RSpec.describe "A report as JSON" do
     expect(JSON.parse(pieces.join)["call_sites"].size).to eq(9_000)
   end
 
-  it "is valid JSON in UTF-8 whatever the names hold" do
+  it "is valid JSON in UTF-8 for any names" do
     names = ["/a\"b\\c.rb", "/new\nline\t\x00\x7F\u2028.rb", "/é.rb"]
     rows = names.each_with_index.map { |name, i| row(i, name, 9 - i) }
     text = SavedReport.written(SavedReport.read(rows: rows), format: :json)

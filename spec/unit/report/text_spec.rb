@@ -58,7 +58,7 @@ RSpec.describe "The text of a report" do
     expect(text(by: :mean_lifespan, top: 1)).to match(/  mean life  call site\n.*  2.0 GCs  \(gc\)\n/)
   end
 
-  it "warns of what the figures lack" do
+  it "warns of missing figures" do
     figures = FakeNative::TOTALS.dup
     figures[4] = 3
     figures[6] = 1200
@@ -123,7 +123,7 @@ RSpec.describe "The text of a report" do
       expect(text).not_to include("\e")
     end
 
-    it "is not there with NO_COLOR, whatever its value, nor on a dumb terminal" do
+    it "is missing with any value of NO_COLOR, and on a dumb terminal" do
       ENV["NO_COLOR"] = "0"
       expect(text(terminal)).not_to include("\e")
       ENV.update("NO_COLOR" => "", "TERM" => "dumb")
