@@ -29,7 +29,7 @@ module Memintro
           @thread = start(finding)
           return if @thread.join(PATIENCE)
 
-          @complain.call("on_finding has not returned after #{PATIENCE} s; the hunt goes on without it")
+          @complain.call("on_finding has not returned after #{PATIENCE} s; the hunt continues")
         end
         nil
       end

@@ -42,7 +42,7 @@ module Memintro
     #     lines of Ruby in a call site, 1 to 64; default: 1
     # @!attribute [rw] native_callers
     #   @return [Boolean, nil]
-    #     `1`: sample native callers in sampled mode, too; `0` or `--no-native-callers`: never; default: in full
+    #     `1`: also sample native callers in sampled mode; `0` or `--no-native-callers`: never; default: in full
     #     mode
     # @!attribute [rw] stop_after
     #   @return [Numeric, nil]

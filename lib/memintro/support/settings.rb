@@ -209,7 +209,7 @@ module Memintro
       Setting.new(name: :native_callers, kind: :switch, start: true, negatable: true, type: "bool?",
                   help: ["sample the C functions that call malloc for a line, in both modes;",
                          "default: in full mode only; with --no-native-callers never"],
-                  about: "`1`: sample [native callers](native_callers.md) in sampled mode, too; `0` or " \
+                  about: "`1`: also sample [native callers](native_callers.md) in sampled mode; `0` or " \
                          "`--no-native-callers`: never", otherwise: "in full mode"),
       Setting.new(name: :stop_after, kind: :seconds, start: true, argument: "SECONDS", type: "Numeric?",
                   help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"],

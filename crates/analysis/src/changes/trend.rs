@@ -148,7 +148,7 @@ impl Trend {
         } else if self.sure == 0 {
             format!("{verdict}. Larger than in the first snapshot:")
         } else {
-            format!("{verdict}, by so much a minute (Theil-Sen):")
+            format!("{verdict}. Growth a minute (Theil-Sen):")
         }
     }
 

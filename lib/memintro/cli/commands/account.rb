@@ -16,7 +16,7 @@ module Memintro
                memintro account [options] -- CMD [ARGUMENTS]
 
         Shows where the resident memory of a process is: Ruby's heap, what malloc has in use and what it keeps,
-        stacks, files. The rows add up to RSS. PID or NAME is a process that listens (memintro ps). Of any other
+        stacks, files. The rows add up to RSS. PID or NAME is a process that listens (memintro ps). For any other
         PID, only the kernel's list of mappings is shown. With a CMD, shows each of its Ruby processes when it ends.
 
         #{LongStop::TEXT}

@@ -15,7 +15,7 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro clear [options] PID|NAME…
 
-        Clears all figures and blocks of a running process. If it tracks, it goes on tracking.
+        Clears all figures and blocks of a running process. Tracking continues.
 
         #{TARGET}
       TEXT
@@ -25,7 +25,7 @@ module Memintro
       private
 
       def show(listener, answer)
-        state = answer["tracking"] ? "it goes on tracking" : "it does not track"
+        state = answer["tracking"] ? "it still tracks" : "it does not track"
         @out.puts("#{who(listener)} cleared its figures; #{state}")
       end
     end
