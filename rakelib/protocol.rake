@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-desc "Write the tables of docs/protocol.md from lib/memintro/control/schema.rb"
+desc "Write the tables of docs/protocol.md from crates/analysis/src/answers/commands.rs"
 task :protocol do
   require_relative "protocol/page"
   ProtocolPage.new.write

@@ -5,7 +5,7 @@ require "memintro"
 require "memintro/control"
 require "memintro/control/commands"
 
-# The page with the commands of the control socket, whose tables are made from lib/memintro/control/schema.rb.
+# The page with the commands of the control socket, whose tables are made from crates/analysis/src/answers.
 class ProtocolPage
   PATH = File.expand_path("../../docs/protocol.md", __dir__)
   # What is said of arguments besides their names.
@@ -13,7 +13,7 @@ class ProtocolPage
   private_constant :PATH, :WORDS
 
   def initialize
-    @commands = Memintro::Control::Schema::COMMANDS
+    @commands = Memintro::Control::Protocol.commands
   end
 
   # @return [String]
@@ -57,7 +57,7 @@ class ProtocolPage
   end
 
   def brief
-    "Brief answers (#{names(@commands.select { |_, command| command.brief? })}) do not count among\nthe 16.\n"
+    "Brief answers (#{names(@commands.select { |_, command| command.is_brief })}) do not count among\nthe 16.\n"
   end
 
   def names(commands) = commands.map { |name, _| "`#{name}`" }.join(", ")

@@ -238,7 +238,7 @@ RSpec.describe "memintro watch" do
     honest = HostileListener.honest(Process.pid)
     nasty = "\e]0;owned\a\e[2J\u009b31m\u202Egood"
     site = { name: nasty, live_bytes: 1, growth: 1, live_blocks: 1, allocations: 1 }
-    answers = { "vitals" => { **honest["vitals"], program: nasty, mode: nasty, sites: [site] } }
+    answers = { "vitals" => { **honest["vitals"], program: nasty, sites: [site] } }
     listener = HostileListener.new(own_socket) do |command, socket|
       answer = answers.fetch(command, honest[command])
       socket.write(answer.is_a?(String) ? answer : HostileListener.answer(answer))
@@ -246,9 +246,11 @@ RSpec.describe "memintro watch" do
     watch(Process.pid) do |terminal|
       terminal.wait_for("??[2J?31m?good")
       expect(terminal.raw).not_to match(/owned\a|\u009b|\u202e/)
-      { "sites is no list" => honest["vitals"].merge(sites: 5), "pid is not a number from 0" => { pid: "7" },
-        "it says that it is process 1" => honest["vitals"].merge(pid: 1),
-        "its answer is of no size that is taken" => "{\"ok\":true,\"bytes\":#{10**15}}\n",
+      { "sites is 5; it must be a list" => honest["vitals"].merge(sites: 5),
+        "pid is \"7\"; it must be an Integer" => { pid: "7" },
+        "mode is \"\\u{1b}]0;owned" => honest["vitals"].merge(mode: nasty),
+        "pid is 1; it must be #{Process.pid}" => honest["vitals"].merge(pid: 1),
+        "it has 1000000000000000 bytes" => "{\"ok\":true,\"bytes\":#{10**15}}\n",
         "it does not speak memintro's protocol" => "\xFF\x00[[[\n" }.each do |said, answer|
         answers["vitals"] = answer
         terminal.wait_for(said)

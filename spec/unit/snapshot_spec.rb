@@ -273,13 +273,14 @@ RSpec.describe Memintro::Snapshot do
     end
 
     it "says which value is of another type, before anybody computes with it" do
-      { ["\"rss_bytes\":52428800", "\"rss_bytes\":\"9\""] => 'its memory.rss_bytes is "9", and must be an Integer',
-        [/"memory":\{.*?\}/m, "\"memory\":[1]"] => "its memory is [1], and must be an object",
-        [/"gc":\{.*?\}/m, "\"gc\":null"] => "its gc is nil, and must be an object",
-        ["\"cgroup\":null", "\"cgroup\":\"x\""] => 'its cgroup is "x", and must be an object',
-        ["\"missing\":{}", "\"missing\":[1]"] => "its missing is [1], and must be an object",
-        ["\"tracking\":true", "\"tracking\":\"x\""] => 'its process.tracking is "x", and must be true or false',
-        [/(?<=99.rb|\}),"count":5/, ",\"count\":[5]"] => "its iseqs.paths[0].count is [5], and must be an Integer" }
+      integer = "an Integer from #{-(2**63)} to #{(2**63) - 1}"
+      { ["\"rss_bytes\":52428800", "\"rss_bytes\":\"9\""] => "memory.rss_bytes is \"9\"; it must be #{integer}",
+        [/"memory":\{.*?\}/m, "\"memory\":[1]"] => "memory is a list; it must be an object",
+        [/"gc":\{.*?\}/m, "\"gc\":null"] => "gc is missing",
+        ["\"cgroup\":null", "\"cgroup\":\"x\""] => 'cgroup is "x"; it must be an object',
+        ["\"missing\":{}", "\"missing\":[1]"] => "missing is a list; it must be an object",
+        ["\"tracking\":true", "\"tracking\":\"x\""] => 'process.tracking is "x"; it must be true or false',
+        [/(?<=99.rb|\}),"count":5/, ",\"count\":[5]"] => "iseqs.paths[0].count is a list; it must be #{integer}" }
         .each do |(from, to), reason|
           text = full.to_json
           expect(wrong = text.sub(from, to)).not_to eq(text)

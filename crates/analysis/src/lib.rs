@@ -2,11 +2,13 @@
 //!
 //! The extension fills [`sites`] (call sites with their texts, from the hook's records) and [`heap`] (what a walk
 //! over Ruby's heap has found). [`estimates`] computes the errors of sampled figures, and [`json`] writes snapshots
-//! and reports into a [`buffer`], [`text`] the report for people. None of it makes a Ruby object or needs the GVL. [`leaks`] finds blocks that nothing points to. [`raw_dump`] reads the dump of a
+//! and reports into a [`buffer`], [`text`] the report for people. None of it makes a Ruby object or needs the GVL. [`leaks`] finds blocks that nothing points to.
+//! [`answers`] checks what others wrote. [`raw_dump`] reads the dump of a
 //! process that died without a report.
 
 pub mod account;
 pub mod advice;
+pub mod answers;
 pub mod buffer;
 pub mod changes;
 pub mod copy_end;

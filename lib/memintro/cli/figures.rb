@@ -27,8 +27,8 @@ module Memintro
           arguments = { **arguments, format: :json, app_root: given[:app_root] }.compact
           next @out.write(document(client(listener), command, arguments).first) if json?
 
-          report, root = answered(listener, command, { **arguments, **wanted })
-          present(report, top: top, by: given[:by], app_root: root)
+          report = answered(listener, command, { **arguments, **wanted })
+          present(report, top: top, by: given[:by], app_root: report.root)
         end
       end
 
@@ -44,13 +44,10 @@ module Memintro
       # Default number of call sites; nil: all
       def format_top(default_top) = stacks? ? nil : default_top
 
-      # @return [Array(Native::Report, String)] with the folder that paths are shown relative to
+      # @return [Native::Report] with the folder that paths are shown relative to
       def answered(listener, command, arguments)
-        text, answer = document(client(listener), command, arguments)
-        rendering = answer["rendering"] or raise ControlError, "the process answered without what a table needs"
-        [read_answer(text), rendering["app_root"]]
-      rescue DumpError, TypeError => e
-        raise ControlError, "the process answered something that is no report: #{e.message}"
+        _, report = document(client(listener), command, arguments)
+        report.root ? report : raise(ControlError, "the process answered without what a table needs")
       end
 
       # @return [Native::Report]
@@ -61,12 +58,13 @@ module Memintro
         Memintro::Report.write(report, Printed.new(@out, chosen_format.to_s), format: chosen_format, **choices)
       end
 
-      # @return [Array<String, Hash>] an answer as text and as values, both safe to print
+      # @return [Array(String, Native::Report)] an answer as text and as a report, both safe to print
       def document(asked, command, arguments)
         text = asked.ask(command, arguments)
-        [Names.json(text), asked.checked(command, JsonText.parse(text, deepest: Control::Protocol::DEEPEST))]
-      rescue JsonText::Invalid, EncodingError, ArgumentError
-        raise ControlError, asked.bad(command, "it is not JSON")
+        report = read_answer(text)
+        [Names.json(text), report]
+      rescue DumpError => e
+        raise ControlError, asked.bad(command, e.message)
       end
 
       # @return [Integer, nil] nil: all
@@ -78,38 +76,23 @@ module Memintro
       # Asks for all sites: a site that is small in each process may be large in total.
       def family(listeners, default_top)
         reports, code = reports_of(listeners)
-        answers = reports.transform_values(&:last)
         if chosen_format == :text && !json?
-          @out.puts(*members(answers), "", "sum of these processes (the header is the first one's):")
+          @out.puts(*members(reports), "", "sum of these processes (the header is the first one's):")
         end
         given[:format] = :json if json?
-        present(sum(reports), top: count(format_top(default_top)), by: given[:by],
-                              app_root: given[:app_root] || root_of(answers))
+        sum = Memintro::Report.sum(reports.values)
+        # Paths are relative to the same folder as in the table of one process.
+        present(sum, top: count(format_top(default_top)), by: given[:by], app_root: given[:app_root] || sum.root)
         code
       end
 
-      # @param reports [Hash] see {reports_of}
-      # @return [Native::Report]
-      # @raise [ControlError]
-      def sum(reports)
-        Memintro::Report.sum(reports.each_value.map { |text, _| Memintro::Report.read(text) })
-      rescue DumpError => e
-        raise ControlError, "a process answered something that is no report: #{e.message}"
-      end
-
-      # Paths are relative to the same folder as in the table of one process.
-      def root_of(reports)
-        told = reports.each_value.map { |report| report["rendering"] }.grep(Hash)
-        told.map { |rendering| rendering["app_root"] }.grep(String).first
-      end
-
-      # @return [Array(Hash, Integer)] the text of each process's report with what it says, and the exit code
+      # @return [Array(Hash, Integer)] the report of each process, and the exit code
       def reports_of(listeners)
         require_relative "../../memintro"
         reports = {}
         code = over_all(listeners, apart: false) do |listener|
           asked = { format: :json, top: nil, **(json? ? {} : wanted) }
-          reports[listener] = document(client(listener), "report", asked)
+          reports[listener] = document(client(listener), "report", asked).last
         end
         raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
 
@@ -118,7 +101,7 @@ module Memintro
 
       def members(reports)
         rows = reports.map do |listener, report|
-          totals = report.fetch("totals")
+          totals = Totals.from_native(report.totals).to_h.transform_keys(&:name)
           rss = listener.rss_bytes
           [listener.pid.to_s, rss ? Units.bytes(rss) : "-", shown(totals, :bytes, "live_bytes"),
            shown(totals, :count, "live_blocks"), listener.program]
@@ -129,7 +112,7 @@ module Memintro
 
       # The sum contains only what these processes collected before they stopped.
       def idle(reports)
-        idle = reports.reject { |_, report| report.dig("process", "tracking") }.keys
+        idle = reports.reject { |_, report| report.process[:tracking] }.keys
         return [] if idle.empty? || idle.size == reports.size
 
         ["", "Not tracking, of #{reports.size}: #{idle.map(&:pid).join(', ')}."]

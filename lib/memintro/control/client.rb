@@ -2,19 +2,24 @@
 
 require_relative "../error"
 require_relative "diagnosis"
-require_relative "../support/json_text"
 require_relative "protocol"
-require_relative "schema"
 require_relative "stream"
 
 module Memintro
   module Control
     # The client: sends a request to one process. If that fails, because the process is stopped, of another user, gone
-    # or stuck, it raises a {ControlError} that says so and what to do. An answer that does not match {Schema} also
+    # or stuck, it raises a {ControlError} that says so and what to do. An answer that the extension finds wrong also
     # raises it, because any program may listen at the socket.
     class Client
       # Seconds for the first byte of an answer, and for each further 64 KiB.
       PATIENCE_SECONDS = 10
+      # Most values of a JSON document, each of which becomes some 100 bytes.
+      MOST_VALUES = 12_000_000
+      private_constant :MOST_VALUES
+
+      # An answer is wrong.
+      class Invalid < StandardError; end
+      private_constant :Invalid
 
       # @return [String, nil] what the process calls its program, once it has answered
       attr_reader :program
@@ -40,29 +45,30 @@ module Memintro
         converse(command, arguments, block || ->(piece) { whole << piece })
         return "" unless whole
 
-        Schema.check_size(whole)
+        if whole.count(",[{") > MOST_VALUES
+          raise Invalid, "the answer has more than #{MOST_VALUES} values; fewer rows may be asked for (--top N)"
+        end
+
         whole.force_encoding(Encoding::UTF_8)
-      rescue Schema::Invalid => e
+      rescue Invalid => e
         raise ControlError, bad(command, e.message)
       end
 
-      # @param command [String] one of {Schema::ANSWERS}
+      # @param command [String] one of {Protocol.commands}
       # @param arguments [Hash]
-      # @return [Hash] the answer, with the fields that its schema has
+      # @return [Hash] the answer, with the fields that it may have
       # @raise [ControlError]
       def ask_json(command, arguments = {})
-        checked(command, JsonText.parse(ask(command, arguments), deepest: Protocol::DEEPEST))
-      rescue JsonText::Invalid => e
-        raise ControlError, bad(command, "it is not JSON (#{e.message})")
+        read(command, ask(command, arguments))
       end
 
-      # @param command [String] one of {Schema::ANSWERS}
-      # @param answer [Object] what a JSON parser read
-      # @return [Hash] with the fields that its schema has
+      # @param command [String] one of {Protocol.commands}
+      # @param text [String] its answer
+      # @return [Hash] with the fields that it may have
       # @raise [ControlError]
-      def checked(command, answer)
-        Schema.check(answer, Schema::ANSWERS.fetch(command)).tap { |found| check_identity(found) }
-      rescue Schema::Invalid => e
+      def read(command, text)
+        Native.read_answer(command, text, @pid)
+      rescue ArgumentError => e
         raise ControlError, bad(command, e.message)
       end
 
@@ -89,7 +95,7 @@ module Memintro
       def converse(command, arguments, sink)
         stream = connect
         stream.write(Protocol.question(command, arguments))
-        receive(stream, Schema.most_bytes(command), sink)
+        receive(stream, Protocol.commands.fetch(command).bytes, sink)
       rescue Stream::Dead => e
         @dead = true
         raise ControlError, e.owner ? held_open(e.owner) : Diagnosis.absent(@pid)
@@ -117,51 +123,35 @@ module Memintro
       end
 
       def receive(stream, most, sink)
-        header = read_header(stream)
+        header = read_header(stream.line(Protocol::LONGEST_LINE), most)
         @program = header["program"]
         stream.renew
-        return whole(stream, header["bytes"], most, sink) if header["bytes"]
+        return stream.bytes(header["bytes"], &sink) if header["bytes"]
 
         left = most
-        loop do
-          line = stream.line(Schema::LONGEST_LINE)
-          refuse_line(line) unless line.match?(/\A\d{1,15}\z/)
-          break if line == "0"
-
+        until (line = stream.line(Protocol::LONGEST_LINE)) == "0"
+          refuse(line) unless line.match?(/\A\d{1,15}\z/)
           left -= line.to_i
-          raise Schema::Invalid, "it has more than #{most} bytes" if left.negative?
+          raise Invalid, "it has more than #{most} bytes" if left.negative?
 
           stream.bytes(line.to_i, &sink)
         end
       end
 
-      def whole(stream, bytes, most, sink)
-        raise Schema::Invalid, "it has #{bytes} bytes, and may have #{most}" if bytes > most
-
-        stream.bytes(bytes, &sink)
-      end
-
-      # An error may be large, so it is recognized before its fields are read.
-      def read_header(stream)
-        header = JsonText.parse(stream.line(Schema::LONGEST_LINE), deepest: Protocol::DEEPEST)
-        raise ControlError, strange unless header.is_a?(Hash) && header.key?("ok")
-        raise ControlError, refusal(header) if header["ok"] == false
-
-        Schema.check(header, Schema::HEADER)
-      rescue JsonText::Invalid
+      # Between pieces, a line that is no size is a refusal.
+      def refuse(line)
+        read_header(line, 0)
         raise ControlError, strange
       end
 
-      # Called between pieces.
-      def refuse_line(line)
-        raise ControlError, refusal(JsonText.parse(line, deepest: Protocol::DEEPEST))
-      rescue JsonText::Invalid
-        raise ControlError, strange
-      end
+      # @raise [ControlError] if it is a refusal
+      def read_header(line, most)
+        header = Native.read_header(line, most) or raise ControlError, strange
+        raise ControlError, refusal(header) unless header["ok"]
 
-      def check_identity(answer)
-        pid = answer.fetch("pid", @pid)
-        raise Schema::Invalid, "pid is #{pid}; it must be #{@pid}, as its socket says" unless pid == @pid
+        header
+      rescue ArgumentError => e
+        raise Invalid, e.message
       end
 
       def strange
@@ -178,8 +168,7 @@ module Memintro
           "#{@patience} s; try again later, or use a longer --timeout"
       end
 
-      def refusal(line)
-        header = Schema.check(line, Schema::REFUSAL)
+      def refusal(header)
         message = Names.printable(header["message"])
         return "#{message}#{remedy(header)}" if header["error"] == "Memintro::ControlError"
 

@@ -8,7 +8,7 @@ require_relative "../malloc/tracking"
 require_relative "../snapshot/parts"
 require_relative "../support/files"
 require_relative "../support/process_facts"
-require_relative "schema"
+require_relative "protocol"
 
 module Memintro
   module Control
@@ -21,9 +21,9 @@ module Memintro
     # those of the public API.
     class Commands
       # Every command.
-      NAMES = Schema::COMMANDS.keys.freeze
+      NAMES = Protocol.commands.keys.freeze
       # Those whose answer is small.
-      BRIEF = NAMES.select { |name| Schema::COMMANDS[name].brief? }.freeze
+      BRIEF = Protocol.commands.select { |_, command| command.is_brief }.keys.freeze
 
       # @param name [String] one of {NAMES}
       # @return [Array<Symbol>] what it takes
@@ -51,8 +51,8 @@ module Memintro
 
         check_keywords(name, arguments)
         @answer.colour = Arguments.flag(:colour, arguments.delete(:colour) { false })
-        Advice.naming_commands { send(name, **arguments) }
-        nil
+        value = Advice.naming_commands { send(name, **arguments) }
+        give(name, value) unless value.nil?
       end
 
       private
@@ -65,16 +65,17 @@ module Memintro
         raise ControlError, "#{name} takes no #{unknown.first}; it takes #{known.join(', ')}"
       end
 
-      def json(value)
+      def give(name, value)
         @answer.format = :json
-        @answer.write(JsonText.line(value) << "\n")
+        @answer.write(Native.write_answer(name, value))
+        nil
       end
 
-      # Returns what `memintro ps` shows.
+      # What `memintro ps` shows.
       def info
-        json(pid: Native.pid, ppid: Process.ppid, name: @server.name, program: Protocol.program, ruby: RUBY_VERSION,
-             memintro: VERSION, tracking: Memintro.tracking?, mode: Memintro.mode, preloaded: Memintro.preloaded?,
-             rss_bytes: rss_bytes, since: @server.since.utc.strftime("%FT%TZ"), commands: NAMES)
+        { pid: Native.pid, ppid: Process.ppid, name: @server.name, program: Protocol.program, ruby: RUBY_VERSION,
+          memintro: VERSION, tracking: Memintro.tracking?, mode: Memintro.mode, preloaded: Memintro.preloaded?,
+          rss_bytes: rss_bytes, since: @server.since.utc.strftime("%FT%TZ"), commands: NAMES }
       end
 
       def start(**settings)
@@ -90,7 +91,7 @@ module Memintro
         Memintro.start(**settings)
         state = state_after(tracking, before, anew: Memintro.epoch != epoch)
         changes = tracking ? changes_since(changeable, settings) : []
-        json(state: state, mode: Memintro.mode, tracking: Memintro.tracking?, changes: changes)
+        { state: state, mode: Memintro.mode, tracking: Memintro.tracking?, changes: changes }
       end
 
       # What is not as it was, although the figures stay: a word and a value each.
@@ -112,17 +113,17 @@ module Memintro
       def stop
         tracking = Memintro.tracking?
         totals = Memintro.stop
-        json(state: tracking ? "stopped" : "unchanged", totals: totals.to_h)
+        { state: tracking ? "stopped" : "unchanged", totals: totals }
       end
 
       def mark
         Memintro.mark
-        json(tracking: Memintro.tracking?, totals: Memintro.totals.to_h)
+        { tracking: Memintro.tracking?, totals: Memintro.totals }
       end
 
       def clear
         Memintro.clear
-        json(tracking: Memintro.tracking?, totals: Memintro.totals.to_h)
+        { tracking: Memintro.tracking?, totals: Memintro.totals }
       end
 
       # Returns the top call sites; with `older_than_gcs`, only those with blocks that outlived this many collections.
@@ -177,9 +178,10 @@ module Memintro
       def doctor(format: "text")
         format = Arguments.choice(:format, format, %i[text json])
         findings = Memintro.doctor
-        return json(findings.to_h) if format == :json
+        return findings if format == :json
 
         @answer.write("#{findings}\n")
+        nil
       end
 
       # A full collection, as `GC.start`.
@@ -188,8 +190,8 @@ module Memintro
         begun = Connection.now
         GC.start
         took = ((Connection.now - begun) * 1_000).round(1)
-        json(took_ms: took, live_objects_before: before[0], live_objects: live_objects,
-             rss_bytes_before: before[1], rss_bytes: rss_bytes)
+        { took_ms: took, live_objects_before: before[0], live_objects: live_objects,
+          rss_bytes_before: before[1], rss_bytes: rss_bytes }
       end
 
       # Returns the figures that a live view draws several times a second. With `fragmentation`, a copy of the process
@@ -198,26 +200,20 @@ module Memintro
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by.nil? ? Memintro.default_figure : by, CallSite::FIGURES)
         sites = Memintro.tracking? || Memintro.totals.allocations.positive? ? Memintro.top(top, by: by) : []
-        json(pid: Native.pid, name: @server.name, program: Protocol.program, time: Time.now.to_f.round(3),
-             rss_bytes: rss_bytes, live_objects: live_objects,
-             fragmentation_bytes: (free_bytes if Arguments.flag(:fragmentation, fragmentation)),
-             gc: { count: GC.count, minor: GC.stat(:minor_gc_count), major: GC.stat(:major_gc_count),
-                   time_ms: GC.stat(:time) },
-             tracking: Memintro.tracking?, mode: Memintro.mode, totals: Memintro.totals.to_h,
-             sites: sites.map { |site| vital_site(site) })
+        { pid: Native.pid, name: @server.name, program: Protocol.program, time: Time.now.to_f.round(3),
+          rss_bytes: rss_bytes, live_objects: live_objects,
+          fragmentation_bytes: (free_bytes if Arguments.flag(:fragmentation, fragmentation)),
+          gc: { count: GC.count, minor: GC.stat(:minor_gc_count), major: GC.stat(:major_gc_count),
+                time_ms: GC.stat(:time) },
+          tracking: Memintro.tracking?, mode: Memintro.mode, totals: Memintro.totals,
+          sites: sites.map { |site| vital_site(site) } }
       end
 
-      # Returns the figures of a site in a live view.
-      VITAL = %i[live_bytes growth live_blocks allocations].freeze
-      private_constant :VITAL
-
-      # An estimate has its standard error. Long names are cut at the beginning, because the end says more.
+      # Long names are cut at the beginning, because the end says more.
       def vital_site(site)
         name = Names.utf8(site.name)
         name = "...#{name[-997..]}" if name.size > 1_000
-        figures = { name: name,
-                    **site.to_h.slice(*VITAL, :estimated, *VITAL.map { |figure| :"#{figure}_standard_error" }) }
-        figures.update(vital_objects(site)) if site.object_row
+        figures = site.to_h.merge(name: name)
         return figures unless (old = site.old)
 
         figures[:old_bytes] = old.live_bytes
@@ -225,22 +221,16 @@ module Memintro
         figures
       end
 
-      def vital_objects(site)
-        names = CallSite::OBJECT_FIGURES
-        names += names.map { |figure| :"#{figure}_standard_error" } if site.sampled_objects?
-        names.to_h { |name| [name, site[name]] }
-      end
-
       # Where the resident memory is: {Memintro.account}.
       def account(ruby: true)
         Loader.need(:Account)
-        json(memintro_account: Account::LAYOUT, pid: Native.pid, **Memintro.account(ruby: ruby).to_h)
+        { memintro_account: Account::LAYOUT, pid: Native.pid, **Memintro.account(ruby: ruby).to_h }
       end
 
       # Blocks that nothing points to: {Memintro.leaks}.
       def leaks(gc: true, confirm: true, first_words: false, seconds: 60)
         found = Memintro.leaks(gc: gc, confirm: confirm, first_words: first_words, seconds: seconds)
-        json(memintro_leaks: Leaks::LAYOUT, pid: Native.pid, **found.to_h)
+        { memintro_leaks: Leaks::LAYOUT, pid: Native.pid, **found.to_h }
       end
 
       # Starts or stops {Memintro.hunt}, and shows how it goes and what it has found. A hunt that runs stays as it is.
@@ -250,12 +240,12 @@ module Memintro
         Memintro.hunt(every: every) if action == :start && !ran
         Memintro.stop_hunting if action == :stop
         figures = ran || action == :start ? Hunt.current.to_h : { findings: Memintro.findings.map(&:to_h) }
-        json(memintro_hunt: Finding::LAYOUT, pid: Native.pid, hunting: Memintro.hunting?, hunted: ran, **figures)
+        { memintro_hunt: Finding::LAYOUT, pid: Native.pid, hunting: Memintro.hunting?, hunted: ran, **figures }
       end
 
       # Gives free memory back to the kernel: {Memintro.trim}.
       def trim(compact: false)
-        json(**Memintro.trim(compact: compact))
+        Memintro.trim(compact: compact)
       end
 
       def free_bytes
@@ -278,7 +268,7 @@ module Memintro
         done = Memintro.heap_dump(path, compress: compress, redact: redact, seconds: seconds) do |objects|
           @answer.send_now(JsonText.line(objects: objects) << "\n") if shows
         end
-        @answer.write(JsonText.line(pid: Native.pid, took_s: (Connection.now - begun).round(3), **done) << "\n")
+        { pid: Native.pid, took_s: (Connection.now - begun).round(3), **done }
       end
 
       # By which ways objects are held: {Memintro.holders}, with a class by its name. With `progress`, as with
@@ -292,10 +282,8 @@ module Memintro
         found = Memintro.holders(name, **how) do |read|
           @answer.send_now(JsonText.line(objects: read) << "\n") if shows
         end
-        ways = ->(list) { list.map { |way| { **way.to_h, holders: way.holders.map(&:to_h) } } }
         text = Arguments.flag(:rendering, rendering) ? { text: found.to_s } : {}
-        @answer.write(JsonText.line(pid: Native.pid, **found.to_h, groups: ways[found.groups],
-                                    other_ways: ways[found.other_ways], **text) << "\n")
+        { pid: Native.pid, **found.to_h, **text }
       end
 
       def live_objects

@@ -4,7 +4,6 @@ require_relative "../support/arguments"
 require_relative "../error"
 require_relative "../version"
 require_relative "../support/json_text"
-require_relative "schema"
 
 module Memintro
   module Control
@@ -14,8 +13,21 @@ module Memintro
       NUMBER = 1
       # Deepest nesting of lists and objects in a request or an answer.
       DEEPEST = 8
+      # Most bytes of a header's line, and of a line with the size of a piece.
+      LONGEST_LINE = 65_536
       # What to do if the versions of both sides do not match.
       REMEDY = "use the command of the process's version, for example in its folder: bundle exec memintro"
+
+      # A command: what it answers, in words; the most bytes of that; whether it is small, and does not count among the
+      # answers that are made at a time; and the fields of the answer, with a ? if one may be missing.
+      Command = Struct.new(:about, :bytes, :is_brief, :fields)
+
+      # All commands. {Commands} has a method for each; `rake protocol` writes the tables in docs/protocol.md.
+      # @return [Hash{String => Command}]
+      def self.commands
+        require_relative "../support/native" unless defined?(Native) && Native.respond_to?(:commands)
+        Native.commands.to_h { |name, *command| [name, Command.new(*command).freeze] }.freeze
+      end
 
       # @param line [String]
       # @return [Hash] command, arguments, stream
@@ -78,7 +90,7 @@ module Memintro
       # @return [String] as much of it as answers may have
       def self.cut(text)
         text = Names.utf8(text)
-        text.size > Schema::LONGEST_TEXT ? "#{text[0, Schema::LONGEST_TEXT - 3]}..." : text
+        text.size > Native::LONGEST_TEXT ? "#{text[0, Native::LONGEST_TEXT - 3]}..." : text
       end
 
       def self.check_version(request)

@@ -5,7 +5,7 @@ require_relative "../support/files"
 require_relative "../support/json_text"
 require_relative "../support/output_target"
 require_relative "parts"
-require_relative "shape"
+require_relative "../support/native"
 
 module Memintro
   class Snapshot
@@ -48,7 +48,7 @@ module Memintro
       # @return [Snapshot]
       # @raise [SnapshotError]
       def self.read(path)
-        snapshot(*parsed(content(path), named(path)), named(path))
+        snapshot(checked(content(path), named(path)), named(path))
       rescue SystemCallError, IOError, ArgumentError, EncodingError => e
         raise SnapshotError, "#{named(path)} cannot be read: #{reason(e)}"
       end
@@ -58,7 +58,7 @@ module Memintro
       # @return [Snapshot]
       # @raise [SnapshotError]
       def self.parse(text, path = "the snapshot")
-        snapshot(*parsed(text.b, path), path)
+        snapshot(checked(text.b, path), path)
       end
 
       def self.named(path)
@@ -82,21 +82,32 @@ module Memintro
       end
       private_class_method :content
 
-      def self.parsed(text, path)
+      # @return [String] the text, which is that of a snapshot of this layout
+      def self.checked(text, path)
         raise SnapshotError, "#{path} is empty" if text.empty?
 
         start = text[BEGINNING] or
           raise SnapshotError, "#{path} is not a snapshot of memintro: its first bytes are different"
 
         text = text.byteslice(start.bytesize..) unless start.empty?
-        damaged(text, path) unless text.force_encoding(Encoding::UTF_8).valid_encoding?
-        begin
-          [JsonText.restore(JsonText.parse(text)), text]
-        rescue JsonText::Invalid
-          damaged(text, path)
+        layout, is_report = head(text, path)
+        if layout.nil?
+          likely = is_report ? "it is a report, which `memintro report` shows" : "it is other JSON"
+          raise SnapshotError, "#{path} is not a snapshot of memintro: #{likely}"
         end
+        return text if layout == LAYOUT.to_s
+
+        raise SnapshotError, "#{path} has layout #{layout}, and memintro #{VERSION} reads layout #{LAYOUT}; use the " \
+                             "version that wrote it, or a newer one"
       end
-      private_class_method :parsed
+      private_class_method :checked
+
+      def self.head(text, path)
+        Native.snapshot_head(text)
+      rescue ArgumentError
+        damaged(text, path)
+      end
+      private_class_method :head
 
       def self.damaged(text, path)
         if text.b.start_with?("{\"memintro_snapshot\"")
@@ -107,31 +118,14 @@ module Memintro
       end
       private_class_method :damaged
 
-      def self.snapshot(found, text, path)
-        layout = found["memintro_snapshot"] if found.is_a?(Hash)
-        raise SnapshotError, "#{path} is not a snapshot of memintro: #{likely(found)}" if layout.nil?
-
-        unless layout == LAYOUT
-          raise SnapshotError, "#{path} has layout #{Arguments.shown(layout)}, and memintro #{VERSION} reads layout " \
-                               "#{LAYOUT}; use the version that wrote it, or a newer one"
-        end
-
-        Snapshot.new(data(found, text))
+      def self.snapshot(text, path)
+        Snapshot.new(data(*Native::Report.read_snapshot(text)))
       rescue KeyError, NoMethodError, TypeError, ArgumentError, EncodingError, DumpError => e
         raise SnapshotError, "#{path} is a damaged snapshot of memintro: #{e.message.lines.first.to_s.chomp}"
       end
       private_class_method :snapshot
 
-      def self.likely(found)
-        return "it is other JSON" unless found.is_a?(Hash) && found.key?("call_sites")
-
-        "it is a report, which `memintro report` shows"
-      end
-      private_class_method :likely
-
-      def self.data(found, text)
-        Shape.check(found)
-        report = Native::Report.read(text)
+      def self.data(report, found)
         process = symbols(found["process"])
         sites = CallSites.from_report(report, process: process)
         report.clear

@@ -23,7 +23,7 @@ module Memintro
 
     # @api private
     # @param value [Hash, Array, String, Symbol, Numeric, true, false, nil] nested as deep as one likes
-    # @param exact [Boolean] whether text that is not UTF-8 becomes `{"base64": …}`, which {restore} takes back; else
+    # @param exact [Boolean] whether text that is not UTF-8 becomes `{"base64": …}`, as snapshots have it; else
     #   its bytes are shown as `\xNN`
     # @return [String] rows of a long list stand on a line each, so that line tools can be used on a file
     def self.dump(value, exact: false)
@@ -48,19 +48,6 @@ module Memintro
       Native.parse_json(text, deepest)
     rescue ArgumentError => e
       raise Invalid, e.message
-    end
-
-    # Restores the texts in a {parse}d value that are not UTF-8.
-    # @api private
-    def self.restore(value)
-      case value
-      when Hash
-        return value["base64"].to_s.unpack1("m0") if value.size == 1 && value.key?("base64")
-
-        value.transform_values { |item| restore(item) }
-      when Array then value.map { |item| restore(item) }
-      else value
-      end
     end
 
     # @return [String] the text in UTF-8, or as binary if that is not what it is: equal names are equal then, whatever

@@ -95,7 +95,8 @@ RSpec.describe "A report as JSON" do
 
     it "refuses a process that is described by anything but texts and numbers" do
       [{ "x" => 1 }, [1]].each do |wrong|
-        expect(refusal(SavedReport.text(process: { program: wrong }))).to match(/its process has .* for "program"/)
+        expect(refusal(SavedReport.text(process: { program: wrong })))
+          .to match(/: process\.program is (?:an object|a list); it must be a text/)
       end
     end
 
@@ -104,28 +105,29 @@ RSpec.describe "A report as JSON" do
       figures["totals"].each_key do |name|
         next if name.match?(/live/)
 
-        [figures["totals"].except(name), figures["totals"].merge(name => "7")].each do |totals|
+        { figures["totals"].except(name) => "missing",
+          figures["totals"].merge(name => "7") => '"7"; it must be an Integer' }.each do |totals, wrong|
           expect(refusal(JSON.generate(figures.merge("totals" => totals))))
-            .to eq("not a whole report of memintro: totals has no number #{name.inspect}")
+            .to start_with("not a report of memintro: totals.#{name} is #{wrong}")
         end
       end
       totals = figures["totals"].merge("estimated" => true)
       expect(refusal(JSON.generate(figures.merge("totals" => totals))))
-        .to match(/totals has no number "allocated_bytes_standard_error"/)
+        .to match(/totals\.allocated_bytes_standard_error is missing/)
     end
 
     it "says what a file is that it cannot read" do
       { "hello" => /neither a raw dump nor a JSON report/, "" => /neither/, "{\"version\":1," => /cut short/,
         "{}" => /the report has no layout, and memintro .* reads layout 1; use the version/,
         "{\"version\":7,\"call_sites\":[3]}" => /the report has layout 7, and memintro .* reads layout 1/,
-        "{\"version\":1}" => /not a report of memintro: it has no call_sites/,
-        '{"version":1,"call_sites":[]}' => /not a report of memintro: it has no totals/,
-        '{"version":1,"call_sites":[],"totals":[]}' => /not a report of memintro: it has no totals/,
-        '{"version":1,"call_sites":[],"totals":{}}' => /: totals has no number "allocated_bytes"\z/,
-        '{"version":1,"call_sites":[3]}' => /not a report of memintro: call site 1 is 3/,
-        '{"version":1,"call_sites":[{"kind":"gem","name":"a"}]}' => /call site 1 has no kind or no name/,
-        '{"version":1,"call_sites":[{"kind":"native","name":"a"}]}' => /call site 1 has no number "live_bytes"\z/,
-        '{"version":1,"call_sites":[{}]}' => /call site 1 has no kind/ }.each do |text, message|
+        "{\"version\":1}" => /not a report of memintro: process is missing/,
+        '{"version":1,"process":{"pid":1},"totals":[]}' => /: totals is a list; it must be an object\z/,
+        '{"version":1,"totals":{}}' => /: totals\.allocated_bytes is missing\z/,
+        '{"version":1,"call_sites":[3]}' => /: call_sites\[0\] is 3; it must be an object\z/,
+        '{"version":1,"call_sites":7}' => /: call_sites is 7; it must be a list of at most 16777216\z/,
+        '{"version":1,"call_sites":[{"kind":"gem"}]}' => /: call_sites\[0\]\.kind is "gem"; it must be one of "ruby", /,
+        '{"version":1,"call_sites":[{"kind":"native","name":"a"}]}' => /: call_sites\[0\]\.allocations is missing\z/,
+        '{"version":1,"call_sites":[{}]}' => /: call_sites\[0\]\.kind is missing\z/ }.each do |text, message|
         expect(refusal(text)).to match(message)
       end
     end
@@ -133,9 +135,9 @@ RSpec.describe "A report as JSON" do
     it "refuses stacks that name frames that are not there" do
       stack = ["ruby", "/a.rb", 1, *[0] * 7, nil, nil, nil, [0, 3]]
       expect(refusal(SavedReport.text(frames: [["/a.rb", 1, nil]], stacks: [stack])))
-        .to eq("not a whole report of memintro: stack 1 has no frame 3")
+        .to eq("not a report of memintro: stacks[0] has the frame 3, and there are 1")
       expect(refusal(SavedReport.text(frames: [], stacks: [stack.drop(1)])))
-        .to match(/\Anot a whole report of memintro: stack 1 is \[/)
+        .to match(/\Anot a report of memintro: stacks\[0\]\[0\] is "\/a\.rb"; it must be one of/)
     end
   end
 end

@@ -51,6 +51,7 @@ impl Report {
             stacks: dump.stacks.as_ref().map(|stacks| whole(dump, stacks)),
             sites,
             older_than: None,
+            root: None,
         }
     }
 }

@@ -36,6 +36,8 @@ pub struct Report {
     /// Only blocks and objects that outlived so many collections count as live, and only sites with such are there. There
     /// are no totals then.
     pub older_than: Option<u32>,
+    /// The folder that paths are relative to, if an answer says it.
+    pub root: Option<String>,
 }
 
 impl Report {

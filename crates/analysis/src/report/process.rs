@@ -1,7 +1,9 @@
 //! What a report says of the process whose figures it has.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+use crate::answers::{Field as Member, Kind, count, flag, name, pid, signed, word};
 
 /// A fact of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,7 +54,7 @@ impl Field for bool {
 }
 
 macro_rules! define_process {
-    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $kind:expr;)+) => {
         /// What is known of a process, in the order of JSON.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Process {
@@ -68,12 +70,20 @@ macro_rules! define_process {
                 facts
             }
 
-            /// Takes a member of JSON. Names that are not known are passed over, and so is what has another type.
-            pub(super) fn set(&mut self, name: &str, value: &Value) {
-                match name {
-                    $(stringify!($name) => self.$name = Field::of(value),)+
-                    _ => {}
-                }
+            /// Its members in JSON. Only `pid` is always there.
+            pub(crate) fn fields() -> Vec<Member> {
+                let fields: Vec<(&'static str, Kind)> = vec![$((stringify!($name), $kind)),+];
+                let field = |(name, kind)| Member {
+                    name: std::borrow::Cow::Borrowed(name),
+                    kind,
+                    is_optional: name != "pid",
+                };
+                fields.into_iter().map(field).collect()
+            }
+
+            /// From members of JSON, which were checked.
+            pub(super) fn of(map: &Map<String, Value>) -> Self {
+                Self { $($name: map.get(stringify!($name)).and_then(Field::of)),+ }
             }
         }
     };
@@ -81,37 +91,37 @@ macro_rules! define_process {
 
 define_process! {
     /// Its number.
-    pid: i64;
+    pid: i64 = pid();
     /// Its program. Bytes that are not UTF-8 are shown as `\xNN`.
-    program: String;
+    program: String = name();
     /// The version of Ruby.
-    ruby: String;
+    ruby: String = word();
     /// What Ruby was built for.
-    platform: String;
+    platform: String = word();
     /// The version of memintro.
-    memintro: String;
+    memintro: String = word();
     /// `full`, `sampled`, `off`; of several processes `mixed`. A raw dump does not have it.
-    mode: String;
+    mode: String = word();
     /// Whether it was tracked then. A raw dump does not have it.
-    tracking: bool;
+    tracking: bool = flag();
     /// Whether it was tracked from its beginning.
-    preloaded: bool;
+    preloaded: bool = flag();
     /// The GC generation.
-    generation: i64;
+    generation: i64 = count();
     /// The time, in UTC.
-    time: String;
+    time: String = word();
     /// Resident bytes, where the kernel says.
-    rss_bytes: i64;
+    rss_bytes: i64 = count();
     /// Mean distance of the samples, if blocks were sampled.
-    sample_bytes: i64;
+    sample_bytes: i64 = count();
     /// Why allocations do not reach the hook.
-    problem: String;
+    problem: String = name();
     /// The signal that ended it; 0 if none did. Only a raw dump has it.
-    signal: i64;
+    signal: i64 = count();
     /// What it was left with by `exit!`. Only a raw dump has it.
-    exit_status: i64;
+    exit_status: i64 = signed();
     /// How many processes are added up.
-    processes: i64;
+    processes: i64 = count();
 }
 
 impl Serialize for Process {

@@ -32,6 +32,7 @@ impl Report {
             sites: sites.sum,
             stacks: has_stacks.then_some(stacks.sum),
             older_than: None,
+            root: reports.iter().find_map(|report| report.root.clone()),
         }
     }
 }

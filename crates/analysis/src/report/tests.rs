@@ -84,6 +84,7 @@ fn report(rows: &[(u64, bool)], has_stacks: bool) -> Report {
         sites,
         stacks,
         older_than: None,
+        root: None,
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn exercise(mut stream: &[u8]) {
     // Each answer in turn, as on one connection.
     while !stream.is_empty() {
         match receive(&mut stream) {
-            Ok(answer) => match Vitals::read(answer) {
+            Ok(answer) => match Vitals::read(answer, 1) {
                 Ok(vitals) => {
                     let is_plain = |text: &str| !text.chars().any(char::is_control);
                     assert!(is_plain(&vitals.program) && is_plain(&vitals.mode));
@@ -39,7 +39,7 @@ fn receive<'a>(stream: &mut &'a [u8]) -> Result<&'a [u8], Failure> {
     let end = stream.iter().position(|byte| *byte == b'\n').ok_or(Failure::Gone)?;
     let (header, rest) = stream.split_at(end + 1);
     *stream = rest;
-    let bytes = usize::try_from(body_bytes(header)?).map_err(|_| Failure::Gone)?;
+    let bytes = usize::try_from(body_bytes(header, "vitals")?).map_err(|_| Failure::Gone)?;
     let answer = rest.get(..bytes).ok_or(Failure::Gone)?;
     *stream = rest.get(bytes..).unwrap_or_default();
     Ok(answer)

@@ -3,6 +3,7 @@
 //! and limits the time and the size of an answer.
 
 use super::peer;
+use memintro_analysis::answers::{self, Header, Json, NoHeader};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,10 +13,6 @@ use std::time::{Duration, Instant};
 /// Time limit of an answer, for a busy process.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_HEADER_BYTES: usize = 1 << 16;
-/// Most bytes of vitals; other answers are a few lines.
-const LONGEST_ANSWER_BYTES: u64 = 4 << 20;
-/// Most characters of an error that are shown.
-const LONGEST_MESSAGE: usize = 4_096;
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq)]
@@ -64,11 +61,11 @@ impl Connection {
         self.buffer.clear();
         self.stream.write_all(format!("{request}\n").as_bytes()).map_err(|error| failure(&error))?;
         let header = self.line(deadline)?;
-        let bytes = body_bytes(&header)?;
+        let bytes = body_bytes(&header, command)?;
         while (self.buffer.len() as u64) < bytes {
             self.fill(deadline)?;
         }
-        // No more than LONGEST_ANSWER_BYTES.
+        // No more than the command may answer.
         let rest = self.buffer.split_off(bytes as usize);
         Ok(std::mem::replace(&mut self.buffer, rest))
     }
@@ -106,22 +103,16 @@ impl Connection {
     }
 }
 
-/// How many bytes follow a header.
-pub(super) fn body_bytes(header: &[u8]) -> Result<u64, Failure> {
-    let header: Value = serde_json::from_slice(header).map_err(|_| strange())?;
-    match header.get("ok") {
-        Some(Value::Bool(true)) => {}
-        Some(Value::Bool(false)) => {
-            let Some(message) = header["message"].as_str() else { return Err(strange()) };
-            return Err(Failure::Refused(message.chars().take(LONGEST_MESSAGE).collect()));
-        }
-        _ => return Err(strange()),
+/// How many bytes follow a header before the answer to this command.
+pub(super) fn body_bytes(header: &[u8], command: &str) -> Result<u64, Failure> {
+    let most = answers::command(command).map_or(0, |command| command.bytes);
+    match answers::header(header, most, &Json) {
+        Ok(Header::Accepted(_, Some(bytes))) => Ok(bytes),
+        Ok(Header::Accepted(_, None)) => Err(Failure::Invalid("it has no size".into())),
+        Ok(Header::Refused(why)) => Err(Failure::Refused(why["message"].as_str().unwrap_or_default().into())),
+        Err(NoHeader::Wrong(wrong)) => Err(Failure::Invalid(wrong)),
+        Err(NoHeader::Strange) => Err(strange()),
     }
-    header["bytes"].as_u64().filter(|bytes| *bytes <= LONGEST_ANSWER_BYTES).ok_or_else(|| {
-        Failure::Invalid(format!(
-            "its answer is of no size that is taken (at most {LONGEST_ANSWER_BYTES} bytes)"
-        ))
-    })
 }
 
 fn strange() -> Failure {
@@ -201,13 +192,21 @@ mod tests {
             ("mail", b"220 mail.example.com ESMTP\n".to_vec(), "does not speak"),
             ("array", b"[1]\n".to_vec(), "does not speak"),
             ("yes", b"{\"ok\":1,\"bytes\":2}\n{}".to_vec(), "does not speak"),
-            ("silent-no", b"{\"ok\":false,\"message\":[]}\n".to_vec(), "does not speak"),
+            (
+                "silent-no",
+                b"{\"ok\":false,\"message\":[]}\n".to_vec(),
+                "message is a list; it must be a text",
+            ),
             ("binary", vec![0xff; 100].into_iter().chain([b'\n']).collect(), "does not speak"),
             ("line", vec![b'x'; 1 << 20], "does not speak"),
             ("deep", vec![b'['; 60_000].into_iter().chain([b'\n']).collect(), "does not speak"),
-            ("text", b"{\"ok\":true,\"bytes\":\"7\"}\n1234567".to_vec(), "no size"),
+            ("text", b"{\"ok\":true,\"bytes\":\"7\"}\n1234567".to_vec(), "bytes is \"7\"; it must be"),
             ("none", b"{\"ok\":true,\"bytes\":null}\n0\n".to_vec(), "no size"),
-            ("huge", b"{\"ok\":true,\"bytes\":1000000000000000}\n".to_vec(), "no size"),
+            (
+                "huge",
+                b"{\"ok\":true,\"bytes\":1000000000000000}\n".to_vec(),
+                "it has 1000000000000000 bytes, and may have 4194304",
+            ),
         ];
         for (name, answer, part) in cases {
             let path = server(name, vec![answer]);

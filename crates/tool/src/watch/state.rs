@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn vitals(time: f64, gc_ms: f64) -> News {
-        News::Vitals(Box::new(Vitals { time, gc_ms, ..Vitals::read(ANSWER.as_bytes()).unwrap() }))
+        News::Vitals(Box::new(Vitals { time, gc_ms, ..Vitals::read(ANSWER.as_bytes(), 123).unwrap() }))
     }
 
     #[test]

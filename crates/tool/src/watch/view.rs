@@ -275,7 +275,7 @@ mod tests {
     fn screen_of(answer: &str, columns: u16, rows: u16, colours: bool) -> (String, bool) {
         let now = Instant::now();
         let mut state = State::new(Target { pid: 123, path: "/s".into() }, true);
-        state.take(News::Vitals(Box::new(Vitals::read(answer.as_bytes()).unwrap())), now);
+        state.take(News::Vitals(Box::new(Vitals::read(answer.as_bytes(), 123).unwrap())), now);
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
         terminal.draw(|frame| draw(frame, &state, colours, now)).unwrap();
         let buffer = terminal.backend().buffer();
@@ -313,7 +313,7 @@ mod tests {
             ANSWER.replace("\"live_objects\":123456", "\"live_objects\":1,\"fragmentation_bytes\":31457280");
         assert!(screen_of(&answer, 100, 30, false).0.contains("RSS 100.0 MiB  0 B  free in malloc 30.0 MiB"));
         assert!(!screen(100, 30, false).0.contains("free in malloc"));
-        let asked = Vitals { asked_fragmentation: true, ..Vitals::read(ANSWER.as_bytes()).unwrap() };
+        let asked = Vitals { asked_fragmentation: true, ..Vitals::read(ANSWER.as_bytes(), 123).unwrap() };
         assert_eq!(free_memory(&asked), " free in malloc: not known ");
     }
 

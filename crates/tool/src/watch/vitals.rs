@@ -1,6 +1,7 @@
 //! The answer of a process to the command `vitals`.
 
 use crate::units::Figure;
+use memintro_analysis::answers::{self, Json};
 use serde_json::Value;
 
 /// The figures of one moment.
@@ -56,42 +57,38 @@ pub struct Site {
     pub(super) retained: Option<(Figure, Figure)>,
 }
 
-/// Most call sites that are read.
-const MOST_SITES: usize = 1_000;
-/// Most characters of a name.
-const LONGEST_NAME: usize = 4_096;
-/// Greatest number that is accepted. No count of anything is larger, and its square is still a finite number.
-const GREATEST: f64 = 1e30;
-
 impl Vitals {
-    /// Reads an answer. A missing field is zero, because another version may not send it. A field of a wrong type or
-    /// out of bounds is an error that names it.
-    pub fn read(json: &[u8]) -> Result<Vitals, String> {
-        let value: Value =
-            serde_json::from_slice(json).map_err(|error| format!("the answer is not JSON: {error}"))?;
-        let all = object(&value, "the answer")?;
-        let gc = object(&value["gc"], "gc")?;
-        let totals = object(&value["totals"], "totals")?;
-        let sites = match &value["sites"] {
-            Value::Null => &Vec::new(),
-            Value::Array(sites) if sites.len() <= MOST_SITES => sites,
-            _ => return Err(format!("sites is no list of at most {MOST_SITES}")),
-        };
+    /// Reads the answer of this process.
+    ///
+    /// # Errors
+    /// It names the first field that is wrong.
+    pub fn read(json: &[u8], pid: u32) -> Result<Vitals, String> {
+        let command = answers::command("vitals").ok_or_else(|| "there is no such command".to_owned())?;
+        let value =
+            answers::read(json, &command.kind, "the answer", &Json).map_err(|wrong| wrong.to_string())?;
+        let all = Fields(&value);
+        let (gc, totals) = (all.object("gc"), all.object("totals"));
+        answers::check_pid(all.natural("pid"), pid.into()).map_err(|wrong| wrong.to_string())?;
         Ok(Vitals {
-            pid: all.natural("pid")?,
-            program: all.text("program")?,
-            time: all.number("time")?.unwrap_or_default(),
-            rss_bytes: all.optional_natural("rss_bytes")?,
-            fragmentation_bytes: all.optional_natural("fragmentation_bytes")?,
+            pid: all.natural("pid"),
+            program: all.text("program"),
+            time: all.number("time"),
+            rss_bytes: all.optional_natural("rss_bytes"),
+            fragmentation_bytes: all.optional_natural("fragmentation_bytes"),
             asked_fragmentation: false,
-            live_objects: all.natural("live_objects")?,
-            collections: [gc.natural("count")?, gc.natural("minor")?, gc.natural("major")?],
-            gc_ms: gc.number("time_ms")?.unwrap_or_default(),
-            tracking: all.flag("tracking")?,
-            mode: all.text("mode")?,
-            live_bytes: totals.figure("live_bytes")?,
-            live_blocks: totals.figure("live_blocks")?,
-            sites: sites.iter().map(Site::read).collect::<Result<_, _>>()?,
+            live_objects: all.natural("live_objects"),
+            collections: ["count", "minor", "major"].map(|name| gc.natural(name)),
+            gc_ms: gc.number("time_ms"),
+            tracking: all.flag("tracking"),
+            mode: all.text("mode"),
+            live_bytes: totals.figure("live_bytes"),
+            live_blocks: totals.figure("live_blocks"),
+            sites: value["sites"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|site| Site::of(Fields(site)))
+                .collect(),
         })
     }
 }
@@ -104,81 +101,57 @@ impl Vitals {
 }
 
 impl Site {
-    fn read(value: &Value) -> Result<Site, String> {
-        let site = object(value, "a call site")?;
-        Ok(Site {
-            name: site.text("name")?,
-            live_bytes: site.figure("live_bytes")?,
-            growth: site.figure("growth")?,
-            live_blocks: site.figure("live_blocks")?,
-            allocations: site.figure("allocations")?,
-            old_bytes: if value["old_bytes"].is_null() { None } else { Some(site.figure("old_bytes")?) },
-            retained: if value["retained_bytes"].is_null() {
-                None
-            } else {
-                Some((site.figure("retained_bytes")?, site.figure("live_objects")?))
-            },
-        })
-    }
-}
-
-/// The fields of an object. Their types are checked.
-struct Fields<'a>(&'a Value);
-
-/// A missing object has no fields.
-fn object<'a>(value: &'a Value, name: &str) -> Result<Fields<'a>, String> {
-    let is_one = value.is_object() || (value.is_null() && name != "the answer");
-    if is_one { Ok(Fields(value)) } else { Err(format!("{name} is not a JSON object")) }
-}
-
-impl Fields<'_> {
-    /// Returns the result of `take`, or `None` if the field is missing.
-    fn field<T>(
-        &self,
-        name: &str,
-        kind: &str,
-        take: impl Fn(&Value) -> Option<T>,
-    ) -> Result<Option<T>, String> {
-        match &self.0[name] {
-            Value::Null => Ok(None),
-            value => take(value).map(Some).ok_or_else(|| format!("{name} is not {kind}")),
+    fn of(site: Fields<'_>) -> Site {
+        Site {
+            name: site.text("name"),
+            live_bytes: site.figure("live_bytes"),
+            growth: site.figure("growth"),
+            live_blocks: site.figure("live_blocks"),
+            allocations: site.figure("allocations"),
+            old_bytes: site.has("old_bytes").then(|| site.figure("old_bytes")),
+            retained: site
+                .has("retained_bytes")
+                .then(|| (site.figure("retained_bytes"), site.figure("live_objects"))),
         }
     }
+}
 
-    fn optional_natural(&self, name: &str) -> Result<Option<u64>, String> {
-        self.field(name, "a number from 0", Value::as_u64)
+/// The fields of an object. Their kinds were checked.
+struct Fields<'a>(&'a Value);
+
+impl<'a> Fields<'a> {
+    fn object(&self, name: &str) -> Fields<'a> {
+        Fields(&self.0[name])
     }
 
-    fn natural(&self, name: &str) -> Result<u64, String> {
-        self.optional_natural(name).map(Option::unwrap_or_default)
+    fn has(&self, name: &str) -> bool {
+        !self.0[name].is_null()
     }
 
-    fn number(&self, name: &str) -> Result<Option<f64>, String> {
-        self.field(name, "a number up to 1e30", |value| {
-            value.as_f64().filter(|number| number.abs() <= GREATEST)
-        })
+    fn optional_natural(&self, name: &str) -> Option<u64> {
+        self.0[name].as_u64()
     }
 
-    fn flag(&self, name: &str) -> Result<bool, String> {
-        self.field(name, "true or false", Value::as_bool).map(Option::unwrap_or_default)
+    fn natural(&self, name: &str) -> u64 {
+        self.optional_natural(name).unwrap_or_default()
     }
 
-    fn text(&self, name: &str) -> Result<String, String> {
-        let kind = format!("a text of at most {LONGEST_NAME} characters");
-        let text = self.field(name, &kind, |value| {
-            value.as_str().filter(|text| text.chars().nth(LONGEST_NAME).is_none()).map(printable)
-        });
-        text.map(Option::unwrap_or_default)
+    fn number(&self, name: &str) -> f64 {
+        self.0[name].as_f64().unwrap_or_default()
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.0[name].as_bool().unwrap_or_default()
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.0[name].as_str().map(printable).unwrap_or_default()
     }
 
     /// If it is an estimate, its standard error is in the object as well.
-    fn figure(&self, name: &str) -> Result<Figure, String> {
-        let value = self.field(name, "an integer of 64 bits", Value::as_i64)?.unwrap_or_default();
-        let error = self.number(&format!("{name}_standard_error"))?;
-        match error {
-            Some(error) if error < 0.0 => Err(format!("{name}_standard_error is below 0")),
-            error => Ok(Figure { value, error }),
-        }
+    fn figure(&self, name: &str) -> Figure {
+        let error = self.0[format!("{name}_standard_error")].as_f64().map(f64::abs);
+        Figure { value: self.0[name].as_i64().unwrap_or_default(), error }
     }
 }
 
@@ -191,11 +164,10 @@ pub(super) fn printable(text: &str) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     pub(in crate::watch) const ANSWER: &str = r#"{"pid":123,"name":null,"program":"app.rb","time":1767268800.5,
         "rss_bytes":104857600,"live_objects":123456,"gc":{"count":12,"minor":9,"major":3,"time_ms":45},
-        "tracking":true,"mode":"full","totals":{"live_bytes":5000000,"live_blocks":321},
+        "tracking":true,"mode":"full","totals":{"allocated_bytes":7000000,"freed_bytes":2000000,"live_bytes":5000000,"allocations":421,"frees":100,"live_blocks":321,"missed_frees":0,"tracker_bytes":0,"dropped":0},
         "sites":[{"name":"app/leak.rb:12","live_bytes":4000000,"growth":1000000,"live_blocks":300,"allocations":400,"old_bytes":3000000},
                  {"name":"lib/\u001b[2Jcache.rb:3","live_bytes":1000000,"growth":-500,"live_blocks":21,"allocations":50}]}"#;
 
@@ -217,7 +189,7 @@ pub(super) mod tests {
 
     #[test]
     fn reads_the_standard_errors_of_estimates() {
-        let vitals = Vitals::read(sampled_answer().as_bytes()).unwrap();
+        let vitals = Vitals::read(sampled_answer().as_bytes(), 123).unwrap();
         assert_eq!(vitals.live_bytes, Figure { value: 5_000_000, error: Some(204_800.0) });
         assert_eq!(vitals.sites[0].growth, Figure { value: 1_000_000, error: Some(2_048.0) });
         assert_eq!(vitals.sites[1].growth.error, None);
@@ -227,7 +199,7 @@ pub(super) mod tests {
 
     #[test]
     fn reads_all_there_is() {
-        let vitals = Vitals::read(ANSWER.as_bytes()).unwrap();
+        let vitals = Vitals::read(ANSWER.as_bytes(), 123).unwrap();
         assert_eq!(
             (vitals.pid, vitals.program.as_str(), vitals.rss_bytes),
             (123, "app.rb", Some(104_857_600))
@@ -238,82 +210,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_kind_is_told() {
-        assert!(Vitals::read(b"[1]").unwrap_err().contains("not a JSON object"));
-        assert!(Vitals::read(b"{").unwrap_err().contains("not JSON"));
-        assert_eq!(Vitals::read(b"{\"sites\":null,\"gc\":null}").unwrap(), Vitals::default());
-    }
-
-    /// Sets each field in turn to a value of each wrong kind.
-    #[test]
-    fn a_field_of_another_kind_is_told_by_its_name() {
-        let fields = [
-            "pid",
-            "program",
-            "time",
-            "rss_bytes",
-            "live_objects",
-            "gc",
-            "tracking",
-            "mode",
-            "totals",
-            "sites",
-        ];
-        let inner = [("gc", "count"), ("gc", "time_ms"), ("totals", "live_bytes"), ("totals", "live_blocks")];
-        let odd = [r#"["x"]"#, r#"{"a":1}"#, r#""x""#, "-1.5", "1e300", "true", "100000000000000000000000"];
-        let whole: Value = serde_json::from_str(ANSWER).unwrap();
-        let mut refused = 0;
-        let mut attempt = |changed: &Value, name: &str| {
-            if let Err(message) = Vitals::read(changed.to_string().as_bytes()) {
-                assert!(message.starts_with(name) || message.starts_with("a call site"), "{name}: {message}");
-                refused += 1;
-            }
-        };
-        for value in odd.map(|text| serde_json::from_str::<Value>(text).unwrap()) {
-            for name in fields {
-                let mut changed = whole.clone();
-                changed[name] = value.clone();
-                attempt(&changed, name);
-            }
-            for (outer, name) in inner {
-                let mut changed = whole.clone();
-                changed[outer][name] = value.clone();
-                attempt(&changed, name);
-            }
-            for name in ["name", "live_bytes", "growth_standard_error"] {
-                let mut changed = whole.clone();
-                changed["sites"][0][name] = value.clone();
-                attempt(&changed, name);
-            }
-        }
-        // All combinations except those with a valid value: "x" 3 times, true once, -1.5 and {"a":1} twice each, 1e23
-        // 3 times.
-        assert_eq!(refused, 7 * 17 - 11);
-    }
-
-    #[test]
-    fn too_much_of_anything_is_refused() {
-        let long = format!(r#"{{"program":"{}"}}"#, "x".repeat(LONGEST_NAME + 1));
+    fn a_wrong_answer_is_refused_by_the_field() {
+        let refusal =
+            |from: &str, to: &str| Vitals::read(ANSWER.replace(from, to).as_bytes(), 123).unwrap_err();
+        assert_eq!(refusal("\"pid\":123", "\"pid\":124"), "pid is 124; it must be 123, as its socket says");
+        assert_eq!(refusal("\"minor\":9,", ""), "gc.minor is missing");
         assert_eq!(
-            Vitals::read(long.as_bytes()).unwrap_err(),
-            "program is not a text of at most 4096 characters"
+            refusal("\"growth\":-500", "\"growth\":1e300"),
+            "sites[1].growth is 1e300; it must be an Integer from -9223372036854775808 to 9223372036854775807"
         );
-        let many = format!(r#"{{"sites":[{}{{}}]}}"#, "{},".repeat(MOST_SITES));
-        assert_eq!(Vitals::read(many.as_bytes()).unwrap_err(), "sites is no list of at most 1000");
-        let deep = format!(r#"{{"gc":{}"#, "[".repeat(100_000));
-        assert!(Vitals::read(deep.as_bytes()).unwrap_err().contains("not JSON"));
     }
 
     #[test]
     fn nothing_that_a_terminal_acts_upon_is_shown() {
         let text = "a\u{1b}[2J\u{7f}\u{9b}31m\r\n\u{202e}b\u{2066}\u{200f}\u{61c}\u{2028}é";
         assert_eq!(printable(text), "a?[2J??31m???b????é");
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = Vitals::read(&bytes);
-        }
     }
 }

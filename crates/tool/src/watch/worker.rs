@@ -188,11 +188,8 @@ fn ask_on(
         Some(Order::Send(command)) => open.ask(command, &json!({})).map(|_| News::Done(command)),
         _ => {
             let answer = open.ask("vitals", &wanted.request())?;
-            let mut vitals = Vitals::read(&answer).map_err(Failure::Invalid)?;
+            let mut vitals = Vitals::read(&answer, target.pid).map_err(Failure::Invalid)?;
             vitals.asked_fragmentation = wanted.fragmentation;
-            if vitals.pid != u64::from(target.pid) {
-                return Err(Failure::Invalid(format!("it says that it is process {}", vitals.pid)));
-            }
             Ok(News::Vitals(Box::new(vitals)))
         }
     }

@@ -1,6 +1,7 @@
 //! Lists what Ruby sees of the extension.
 
 mod account;
+mod answers;
 mod at_fork;
 mod blocks;
 mod changes;
@@ -62,6 +63,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     request::init(native)?;
     rounds::init(ruby, native)?;
     account::init(native)?;
+    answers::init(native)?;
     heap_dump::init(ruby, native)?;
     holding::init(native)?;
     blocks::init(native)?;

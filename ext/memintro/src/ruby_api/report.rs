@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use magnus::typed_data::Obj;
-use magnus::{Error, RArray, RClass, RHash, RModule, RString, Ruby, Symbol, function, method, prelude::*};
+use magnus::{
+    Error, RArray, RClass, RHash, RModule, RString, Ruby, Symbol, Value, function, method, prelude::*,
+};
 use memintro_abi::{DUMP_MAGIC, Figures, Mode, Origin};
 use memintro_analysis::formats::Choices;
 use memintro_analysis::raw_dump;
@@ -15,6 +17,7 @@ use memintro_analysis::report::{Error as NoReport, Fact, Process, Report as Mode
 use memintro_analysis::sites::Sites;
 
 use super::errors;
+use super::json::OfRuby;
 use super::json_document::JsonDocument;
 use super::names;
 use super::native::figures_array;
@@ -35,6 +38,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     // Ractors may read snapshots.
     ractor_safe(|| {
         class.define_singleton_method("read", function!(Report::read, 1))?;
+        class.define_singleton_method("read_snapshot", function!(Report::read_snapshot, 1))?;
         class.define_method("process", method!(Report::process, 0))?;
         class.define_method("totals", method!(Report::totals, 0))?;
         class.define_method("rows", method!(Report::rows, 0))?;
@@ -43,6 +47,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     })?;
     class.define_singleton_method("read_old", function!(Report::read_old, 2))?;
     class.define_singleton_method("sum", function!(Report::sum, 1))?;
+    class.define_method("root", method!(Report::root, 0))?;
     class.define_method("default_figure", method!(Report::default_figure, 0))?;
     class.define_method("write", method!(Report::write, 5))?;
     class.define_method("json", method!(Report::json, 1))
@@ -129,7 +134,7 @@ impl Report {
         let (process, totals) = own(ruby, facts)?;
         let sites = sites::take(ruby, figure, most, older_than)?;
         let stacks = if whole { sites::whole(ruby)? } else { None };
-        Ok(Self::new(Model { process, totals, sites, stacks, older_than }))
+        Ok(Self::new(Model { process, totals, sites, stacks, older_than, root: None }))
     }
 
     /// Of a text: a JSON report, a snapshot, or a raw dump.
@@ -152,6 +157,20 @@ impl Report {
         // SAFETY: copied at once.
         let text = unsafe { text.as_slice() }.to_vec();
         read_by(ruby, text, move |text| Model::read_old(text, collections))
+    }
+
+    /// Of a snapshot, with a Hash of what it has besides totals and call sites.
+    fn read_snapshot(ruby: &Ruby, text: RString) -> Result<(Self, Value), Error> {
+        // SAFETY: copied at once.
+        let text = unsafe { text.as_slice() }.to_vec();
+        let (model, others) = Model::read_snapshot(&text, &OfRuby(ruby))
+            .map_err(|wrong| Error::new(ruby.exception_arg_error(), wrong.to_string()))?;
+        Ok((Self::new(model), others))
+    }
+
+    /// The folder that paths are relative to, if an answer says it.
+    fn root(&self) -> Option<String> {
+        self.model().root.clone()
     }
 
     /// The sum of several, the master's first.

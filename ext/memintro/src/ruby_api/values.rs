@@ -32,7 +32,7 @@ fn key_of(key: Value) -> Result<Vec<u8>, Error> {
     }
 }
 
-fn append(out: &mut String, value: Value, bytes: Bytes) -> Result<(), Error> {
+pub(super) fn append(out: &mut String, value: Value, bytes: Bytes) -> Result<(), Error> {
     if let Some(string) = RString::from_value(value) {
         out.push_str(&json::text(&copied(string), bytes));
     } else if let Some(symbol) = Symbol::from_value(value) {

@@ -82,7 +82,7 @@ module Memintro
       # @return [Integer]
       def live_page(listeners)
         reports, code = reports_of(listeners)
-        write_page(sum(reports))
+        write_page(Memintro::Report.sum(reports.values))
         code
       end
 

@@ -1,49 +1,48 @@
-//! One row of a report: a call site, a whole stack, the totals, a line of a stack. Each value is checked.
+//! One row of a report: a call site, a whole stack, the totals, a line of a stack. Their kinds were checked
+//! ([`crate::answers`]).
 
 use memintro_abi::{
     BlockFigures, Estimated, Field, Figures, ObjectFigures, SITE_FIGURES, SiteKind, SiteRecord, Unit,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::super::json::of_words;
-use super::{Counted, Error, shown};
+use super::Counted;
+use crate::answers::Place;
 use crate::sites::{Aged, Caller, Callers, Frame, Site, Sites};
 
-/// The members of an object, and what messages call it.
+/// The members of an object, and where it is.
+#[derive(Clone, Copy)]
 struct Object<'a> {
-    map: &'a Map<String, Value>,
-    place: &'a str,
+    value: &'a Value,
+    place: Place<'a>,
 }
 
 impl Object<'_> {
-    fn has_number(&self, name: &str) -> bool {
-        self.map.get(name).is_some_and(Value::is_number)
-    }
-
-    fn missing(&self, name: &str) -> Error {
-        Error::NotReport(format!("not a whole report of memintro: {} has no number {name:?}", self.place))
-    }
-
     /// A figure as records have it: what is negative is above the middle.
-    fn whole(&self, name: &str) -> Result<u64, Error> {
-        self.map.get(name).and_then(whole).ok_or_else(|| self.missing(name))
+    fn whole(&self, name: &str) -> u64 {
+        self.value.get(name).map_or(0, whole)
     }
 
-    fn float(&self, name: &str) -> Result<f64, Error> {
-        self.map.get(name).and_then(Value::as_f64).ok_or_else(|| self.missing(name))
+    /// A number that only estimates have.
+    fn float(&self, name: &str) -> Result<f64, String> {
+        self.value
+            .get(name)
+            .and_then(Value::as_f64)
+            .ok_or_else(|| format!("{} is missing", Place::Member(&self.place, name)))
     }
 
     fn float_or_zero(&self, name: &str) -> f64 {
-        self.map.get(name).and_then(Value::as_f64).unwrap_or(0.0)
+        self.value.get(name).and_then(Value::as_f64).unwrap_or(0.0)
     }
 
     fn is(&self, name: &str) -> bool {
-        self.map.get(name).and_then(Value::as_bool).unwrap_or(false)
+        self.value.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
     /// The doubts of a figure. `origin` is the figure whose samples say what one sample of it stands for; none of a sum of
     /// ages.
-    fn doubts(&self, name: &str, origin: Option<&str>) -> Result<Estimated, Error> {
+    fn doubts(&self, name: &str, origin: Option<&str>) -> Result<Estimated, String> {
         let error = self.float(&format!("{name}_standard_error"))?;
         let own = self.float_or_zero(&format!("{name}_per_sample"));
         let of_origin = origin.map_or(0.0, |origin| self.float_or_zero(&format!("{origin}_per_sample")));
@@ -53,18 +52,15 @@ impl Object<'_> {
     }
 }
 
-fn whole(value: &Value) -> Option<u64> {
-    value
-        .as_u64()
-        .or_else(|| value.as_i64().map(i64::cast_unsigned))
-        .or_else(|| value.as_f64().map(|value| (value as i64).cast_unsigned()))
+fn whole(value: &Value) -> u64 {
+    value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned)).unwrap_or(0)
 }
 
 /// A record from its fields: each is asked for its value, its variance and its skew.
 fn words(
     fields: &[Field],
-    mut of: impl FnMut(&'static str) -> Result<Estimated, Error>,
-) -> Result<Vec<u64>, Error> {
+    mut of: impl FnMut(&'static str) -> Result<Estimated, String>,
+) -> Result<Vec<u64>, String> {
     let mut words = Vec::with_capacity(3 * fields.len());
     for field in fields {
         let found = of(field.name)?;
@@ -76,8 +72,8 @@ fn words(
     Ok(words)
 }
 
-pub(super) fn totals(map: &Map<String, Value>) -> Result<Figures, Error> {
-    let of = Object { map, place: "totals" };
+pub(super) fn totals(value: &Value, place: Place<'_>) -> Result<Figures, String> {
+    let of = Object { value, place };
     let is_estimated = of.is("estimated");
     let words = words(Figures::FIELDS, |name| {
         let exact = |value| Ok(Estimated::exact(value));
@@ -85,7 +81,7 @@ pub(super) fn totals(map: &Map<String, Value>) -> Result<Figures, Error> {
             "estimated" => exact(u64::from(is_estimated)),
             "sites" | "generation" => exact(0),
             _ => {
-                let value = of.whole(name)?;
+                let value = of.whole(name);
                 let is_sum = Figures::VALUES.iter().position(|one| *one == name).is_some_and(|at| at < 4);
                 if !is_estimated || !is_sum {
                     return exact(value);
@@ -102,21 +98,11 @@ pub(super) fn totals(map: &Map<String, Value>) -> Result<Figures, Error> {
     Ok(of_words(words, Figures::read))
 }
 
-/// Kind and name of a site.
-fn named(map: &Map<String, Value>, place: &str) -> Result<(SiteKind, Vec<u8>), Error> {
-    let kind = map.get("kind").and_then(Value::as_str).and_then(kind);
-    let name =
-        kind.and_then(|kind| map.get(if kind == SiteKind::RUBY { "path" } else { "name" })).and_then(text);
-    kind.zip(name)
-        .ok_or_else(|| Error::NotReport(format!("not a report of memintro: {place} has no kind or no name")))
-}
-
-fn kind(name: &str) -> Option<SiteKind> {
-    match name {
-        "ruby" => Some(SiteKind::RUBY),
-        "native" => Some(SiteKind::NATIVE),
-        "pseudo" => Some(SiteKind::PSEUDO),
-        _ => None,
+fn kind(value: &Value) -> SiteKind {
+    match value.as_str() {
+        Some("ruby") => SiteKind::RUBY,
+        Some("native") => SiteKind::NATIVE,
+        _ => SiteKind::PSEUDO,
     }
 }
 
@@ -152,27 +138,22 @@ pub fn record(id: usize, kind: SiteKind, line: u32) -> SiteRecord {
 pub(super) fn add_site(
     sites: &mut Sites,
     value: &Value,
-    number: usize,
+    place: Place<'_>,
     counted: Counted,
-) -> Result<(), Error> {
-    let place = format!("call site {number}");
-    let Value::Object(map) = value else {
-        let shown = shown(value);
-        return Err(Error::NotReport(format!("not a report of memintro: {place} is {shown}")));
-    };
-    let of = Object { map, place: &place };
-    let (kind, name) = named(map, &place)?;
-    let line =
-        map.get("lineno").and_then(Value::as_u64).and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
-    let mut record = record(number - 1, kind, line);
-    record.objects = objects(map, &place)?;
+) -> Result<(), String> {
+    let of = Object { value, place };
+    let kind = value.get("kind").map_or(SiteKind::PSEUDO, kind);
+    let path = value.get("path").filter(|path| kind == SiteKind::RUBY && !path.is_null());
+    let name = path.or_else(|| value.get("name")).and_then(text).unwrap_or_default();
+    let mut record = record(sites.list.len(), kind, of.whole("lineno") as u32);
+    record.objects = objects(of)?;
     record.blocks = blocks(&of, &record.objects)?;
     let old = old(&of, &record.blocks);
     if let Some((bytes, blocks)) = old {
         (record.old_bytes, record.old_blocks) = (bytes, blocks);
     }
     let aged = (counted == Counted::Old).then(|| aged(&of)).transpose()?;
-    let callers = native_callers(map).map(|callers| {
+    let callers = native_callers(value).map(|callers| {
         sites.callers.push(callers);
         (sites.callers.len() - 1) as u32
     });
@@ -182,8 +163,8 @@ pub(super) fn add_site(
     Ok(())
 }
 
-fn blocks(of: &Object<'_>, objects: &ObjectFigures) -> Result<BlockFigures, Error> {
-    let marked = of.whole("live_bytes")?.wrapping_sub(of.whole("growth")?);
+fn blocks(of: &Object<'_>, objects: &ObjectFigures) -> Result<BlockFigures, String> {
+    let marked = of.whole("live_bytes").wrapping_sub(of.whole("growth"));
     let unit = |name: &str| SITE_FIGURES.iter().find(|figure| figure.name == name).map(|figure| figure.unit);
     let estimated = if of.is("estimated") {
         let found = words(BlockFigures::FIELDS, |name| {
@@ -218,7 +199,7 @@ fn blocks(of: &Object<'_>, objects: &ObjectFigures) -> Result<BlockFigures, Erro
         "estimated" => Ok(Estimated::exact(u64::from(estimated.is_some()))),
         "age_covariance" => Ok(Estimated::default()),
         "marked_bytes" => Ok(Estimated { value: marked, ..doubts.marked_bytes }),
-        _ => Ok(Estimated { value: of.whole(name)?, ..of_sum(name).unwrap_or_default() }),
+        _ => Ok(Estimated { value: of.whole(name), ..of_sum(name).unwrap_or_default() }),
     })?;
     let mut blocks = of_words(found, BlockFigures::read);
     if estimated.is_some() {
@@ -228,8 +209,8 @@ fn blocks(of: &Object<'_>, objects: &ObjectFigures) -> Result<BlockFigures, Erro
 }
 
 /// What gives the mean lifespan its standard error.
-fn covariance(of: &Object<'_>, blocks: &BlockFigures) -> Result<f64, Error> {
-    let (mean, error) = (of.float("mean_lifespan")?, of.float("mean_lifespan_standard_error")?);
+fn covariance(of: &Object<'_>, blocks: &BlockFigures) -> Result<f64, String> {
+    let (mean, error) = (of.float_or_zero("mean_lifespan"), of.float("mean_lifespan_standard_error")?);
     let own = error * blocks.frees.value as f64;
     Ok(if mean > 0.0 {
         (mean * mean).mul_add(blocks.frees.variance, blocks.age_total.variance - own * own) / (2.0 * mean)
@@ -241,7 +222,7 @@ fn covariance(of: &Object<'_>, blocks: &BlockFigures) -> Result<f64, Error> {
 /// Bytes and blocks that outlived a collection.
 fn old(of: &Object<'_>, blocks: &BlockFigures) -> Option<(Estimated, Estimated)> {
     let one = |name: &str, origin: &str| {
-        let value = of.map.get(name)?.as_u64()?;
+        let value = of.value.get(name).filter(|value| !value.is_null()).map(whole)?;
         let doubts = of.doubts(name, Some(origin)).ok().filter(|_| blocks.estimated != 0).unwrap_or_default();
         Some(Estimated { value, ..doubts })
     };
@@ -249,33 +230,32 @@ fn old(of: &Object<'_>, blocks: &BlockFigures) -> Option<(Estimated, Estimated)>
 }
 
 /// What counts as live where only blocks and objects of some age do.
-fn aged(of: &Object<'_>) -> Result<Aged, Error> {
+fn aged(of: &Object<'_>) -> Result<Aged, String> {
     let one = |name: &str, is_estimated: bool| {
         let error = if is_estimated { of.float(&format!("{name}_standard_error"))? } else { 0.0 };
-        Ok(Estimated { value: of.whole(name)?, variance: error * error, skew: 0.0 })
+        Ok::<_, String>(Estimated { value: of.whole(name), variance: error * error, skew: 0.0 })
     };
     let is_estimated = of.is("estimated");
-    let objects = of.map.get("objects").and_then(Value::as_object);
+    let objects = of.value.get("objects").filter(|objects| objects.is_object());
     let mut aged = Aged {
         bytes: one("live_bytes", is_estimated)?,
         blocks: one("live_blocks", is_estimated)?,
         ..Aged::default()
     };
     if let Some(objects) = objects {
-        let are_sampled = objects.contains_key("allocations_variance");
+        let are_sampled = objects.get("allocations_variance").is_some_and(Value::is_number);
         (aged.objects, aged.object_bytes) =
             (one("live_objects", are_sampled)?, one("object_bytes", are_sampled)?);
     }
     Ok(aged)
 }
 
-fn objects(map: &Map<String, Value>, place: &str) -> Result<ObjectFigures, Error> {
-    let Some(map) = map.get("objects").and_then(Value::as_object) else {
+fn objects(of: Object<'_>) -> Result<ObjectFigures, String> {
+    let Some(value) = of.value.get("objects").filter(|objects| objects.is_object()) else {
         return Ok(ObjectFigures::default());
     };
-    let place = format!("objects of {place}");
-    let of = Object { map, place: &place };
-    let are_sampled = of.has_number("allocations_variance");
+    let of = Object { value, place: Place::Member(&of.place, "objects") };
+    let are_sampled = value.get("allocations_variance").is_some_and(Value::is_number);
     let found = words(ObjectFigures::FIELDS, |name| {
         if name == "estimated" {
             return Ok(Estimated::exact(u64::from(are_sampled)));
@@ -289,13 +269,13 @@ fn objects(map: &Map<String, Value>, place: &str) -> Result<ObjectFigures, Error
                 Ok(0.0)
             }
         };
-        Ok(Estimated { value: of.whole(name)?, variance: doubt("variance")?, skew: doubt("skew")? })
+        Ok(Estimated { value: of.whole(name), variance: doubt("variance")?, skew: doubt("skew")? })
     })?;
     Ok(of_words(found, ObjectFigures::read))
 }
 
-fn native_callers(map: &Map<String, Value>) -> Option<Callers> {
-    let found = map.get("native_callers")?;
+fn native_callers(site: &Value) -> Option<Callers> {
+    let found = site.get("native_callers")?;
     let count = |value: &Value, name: &str| {
         value.get(name).and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
     };
@@ -328,12 +308,8 @@ pub(super) fn frame(value: &Value) -> Option<Frame> {
 }
 
 /// A row as [`crate::report`] writes it: kind, name, line, figures, variances, old, objects, and numbers of frames.
-pub(super) fn add_stack(stacks: &mut Sites, value: &Value, number: usize) -> Result<(), Error> {
-    let row = stack(value, number - 1).ok_or_else(|| {
-        let shown = shown(value);
-        Error::NotReport(format!("not a whole report of memintro: stack {number} is {shown}"))
-    })?;
-    let (record, name, knows_old, frames) = row;
+pub(super) fn add_stack(stacks: &mut Sites, value: &Value) {
+    let (record, name, knows_old, frames) = stack(value, stacks.list.len());
     stacks.texts.push(name);
     let text = (stacks.texts.len() - 1) as u32;
     let stack = frames.map(|frames| {
@@ -341,52 +317,35 @@ pub(super) fn add_stack(stacks: &mut Sites, value: &Value, number: usize) -> Res
         (stacks.stacks.len() - 1) as u32
     });
     stacks.list.push(Site { record, text, aged: None, callers: None, stack, knows_old });
-    Ok(())
 }
 
 type Row = (SiteRecord, Vec<u8>, bool, Option<Vec<u32>>);
 
-fn stack(value: &Value, id: usize) -> Option<Row> {
-    let row = value.as_array()?;
+fn stack(value: &Value, id: usize) -> Row {
     let figures = BlockFigures::VALUES.len();
-    if row.len() != 3 + figures + 4 {
-        return None;
-    }
-    let mut record = record(id, kind(row.first()?.as_str()?)?, u32::try_from(row.get(2)?.as_u64()?).ok()?);
-    let name = text(row.get(1)?)?;
-    let values: Vec<u64> = row.get(3..3 + figures)?.iter().map(whole).collect::<Option<_>>()?;
-    let list = |at: usize| match row.get(3 + figures + at)? {
-        Value::Null => Some(None),
-        Value::Array(list) => list.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>().map(Some),
-        _ => None,
-    };
-    let (doubts, old, objects) = (list(0)?, list(1)?, list(2)?);
-    record.blocks = super::super::json::blocks_of(&values, doubts.as_deref());
+    let cell = |at: usize| value.get(at).unwrap_or(&Value::Null);
+    let list = |at: usize| cell(3 + figures + at).as_array();
+    let numbers =
+        |at: usize| list(at).map(|list| list.iter().filter_map(Value::as_f64).collect::<Vec<f64>>());
+    let mut record = record(id, kind(cell(0)), whole(cell(2)) as u32);
+    let values: Vec<u64> = (3..3 + figures).map(|at| whole(cell(at))).collect();
+    let old = numbers(1);
+    record.blocks = super::super::json::blocks_of(&values, numbers(0).as_deref());
     if let Some(old) = &old {
         (record.old_bytes, record.old_blocks) = super::super::json::old_of(old);
     }
-    if let Some(objects) = &objects {
-        record.objects = super::super::json::objects_of(objects);
+    if let Some(objects) = numbers(2) {
+        record.objects = super::super::json::objects_of(&objects);
     }
-    let frames = match row.get(3 + figures + 3)? {
-        Value::Null => None,
-        Value::Array(list) => Some(
-            list.iter()
-                .map(|number| number.as_u64().and_then(|number| u32::try_from(number).ok()))
-                .collect::<Option<Vec<u32>>>()?,
-        ),
-        _ => return None,
-    };
-    Some((record, name, old.is_some(), frames))
+    let frames = list(3).map(|frames| frames.iter().map(|number| whole(number) as u32).collect());
+    (record, text(cell(1)).unwrap_or_default(), old.is_some(), frames)
 }
 
-pub(super) fn check_frames(stacks: &Sites, frames: usize) -> Result<(), Error> {
+/// Stacks come before or after their frames.
+pub(super) fn check_frames(stacks: &Sites, frames: usize) -> Result<(), String> {
     for (number, stack) in stacks.stacks.iter().enumerate() {
         if let Some(index) = stack.iter().find(|index| **index as usize >= frames) {
-            return Err(Error::NotReport(format!(
-                "not a whole report of memintro: stack {} has no frame {index}",
-                number + 1
-            )));
+            return Err(format!("stacks[{number}] has the frame {index}, and there are {frames}"));
         }
     }
     Ok(())
