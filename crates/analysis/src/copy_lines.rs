@@ -8,23 +8,29 @@ use std::collections::HashMap;
 pub struct Shape {
     numbers: usize,
     is_named: bool,
+    is_addressed: bool,
 }
 
 /// So many numbers.
 pub(crate) const fn numbers(numbers: usize) -> Shape {
-    Shape { numbers, is_named: false }
+    Shape { numbers, is_named: false, is_addressed: false }
 }
 
 /// So many numbers, and a name.
 pub(crate) const fn named(numbers: usize) -> Shape {
-    Shape { numbers, is_named: true }
+    Shape { numbers, is_named: true, is_addressed: false }
+}
+
+/// An address of a block, which stays text, and so many numbers: a number in memory would point to the block.
+pub(crate) const fn addressed(numbers: usize) -> Shape {
+    Shape { numbers, is_named: false, is_addressed: true }
 }
 
 /// One line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     numbers: Vec<u64>,
-    /// The name after the numbers.
+    /// The name after the numbers, or the address before them.
     pub text: Vec<u8>,
 }
 
@@ -97,11 +103,12 @@ fn row(line: &[u8], shapes: &'static [(&'static str, Shape)]) -> Option<(&'stati
         let is_number = (1..=20).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
         is_number.then_some(digits)
     };
+    let address = if shape.is_addressed { next()? } else { &[] };
     let mut numbers = Vec::with_capacity(shape.numbers);
     for _ in 0..shape.numbers {
         numbers.push(std::str::from_utf8(next()?).ok()?.parse().ok()?);
     }
-    let text = if shape.is_named { rest } else { &[] };
+    let text = if shape.is_named { rest } else { address };
     Some((word, Row { numbers, text: text.to_vec() }))
 }
 
@@ -109,17 +116,21 @@ fn row(line: &[u8], shapes: &'static [(&'static str, Shape)]) -> Option<(&'stati
 mod tests {
     use super::*;
 
-    const SHAPES: &[(&str, Shape)] = &[("file", named(2)), ("rss", numbers(1))];
+    const SHAPES: &[(&str, Shape)] = &[("file", named(2)), ("words", addressed(1)), ("rss", numbers(1))];
 
     #[test]
     fn reads_lines_of_these_shapes_alone() {
-        let text = b"rss 3\nrss x\nrss\nmore 3\nfile 1 2 a b\nfile 1\nfile 5 6\nrss 4 5\n\
+        let text = b"rss 3\nrss x\nrss\nmore 3\nfile 1 2 a b\nfile 1\nfile 5 6\nwords 99999999999999999999 7\nrss 4 5\n\
                      rss 99999999999999999999\nrss  9\nlast";
         let lines = CopyLines::read(text, SHAPES);
         assert_eq!(lines.sum("rss"), 7);
         let files: Vec<_> =
             lines.all("file").iter().map(|row| (row.number(1), row.text.as_slice())).collect();
         assert_eq!(files, [(2, &b"a b"[..]), (6, b"")]);
+        assert_eq!(
+            (lines.sum("words"), lines.all("words")[0].text.as_slice()),
+            (7, &b"99999999999999999999"[..])
+        );
         assert_eq!((lines.sum("more"), lines.sum_at("file", 1)), (0, 8));
     }
 }

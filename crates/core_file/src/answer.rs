@@ -1,15 +1,15 @@
-//! Searches, and writes what was found as the JSON of `Memintro::Leaks`.
+//! Searches, and has what was found written as the JSON of `Memintro::Leaks`.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+use memintro_analysis::advice::Advice;
 use memintro_analysis::leaks::groups::each_run;
 use memintro_analysis::leaks::mark::{Marking, ranks};
 use memintro_analysis::leaks::nodes::{NO_HOLDER, Node, Nodes, State, TOP, leaf_entries};
 use memintro_analysis::leaks::ranges;
+use memintro_analysis::leaks::report::{self, Anchor, Leaks, MOST_ANCHORED, Verdict};
 use memintro_analysis::leaks::unused::Read;
-use memintro_analysis::text::units;
-use serde_json::{Value, json};
 
 use crate::classes::Classes;
 use crate::followed::Followed;
@@ -19,12 +19,8 @@ use crate::modules::Names;
 use crate::ruby::{Heap, type_name};
 use crate::search::{self, OBJECT, Words, kinds};
 
-/// The layout of this JSON (lib/memintro/malloc/leaks.rb).
-const LAYOUT: u32 = 1;
 /// Groups of each verdict; the others count in the sums.
 const MOST_GROUPS: usize = 1000;
-/// Call sites of blocks that something holds, those with most bytes.
-const MOST_ANCHORED: usize = 50;
 /// First words of a block that are looked at.
 const FIRST_WORDS: usize = 4;
 const T_IMEMO: u32 = 0x1a;
@@ -104,38 +100,35 @@ pub fn write(
     let scanned = blocks(&[State::Leaked, State::Indirect, State::Reached, State::Unreached]);
     let naming = Naming { image, heap, classes: &classes, followed: &followed, first_words };
     let mut rows = Vec::new();
-    for (verdict, state) in [("leaked", State::Leaked), ("indirectly_leaked", State::Indirect)] {
+    for (verdict, state) in [(Verdict::Leaked, State::Leaked), (Verdict::IndirectlyLeaked, State::Indirect)] {
         for group in groups(list, state) {
             rows.push(row(&naming, &nodes, verdict, &group));
         }
     }
     rows.extend(held(&naming, list, &owners));
     if !is_part {
-        rows.push(json!({ "verdict": "free_but_kept", "count": free.0, "bytes": free.1 }));
+        rows.push(report::Group {
+            verdict: Verdict::FreeButKept,
+            count: free.0 as i64,
+            bytes: free.1 as i64,
+            ..report::Group::default()
+        });
     }
-    let answer = json!({
-        "memintro_leaks": LAYOUT,
-        "pid": image.pid,
-        "leaked_blocks": leaked.0,
-        "leaked_bytes": leaked.1,
-        "indirectly_leaked_blocks": indirect.0,
-        "indirectly_leaked_bytes": indirect.1,
-        "undecided_blocks": 0,
-        "undecided_bytes": 0,
-        "scanned_blocks": scanned.0,
-        "scanned_bytes": scanned.1,
-        "free_bytes": if is_part { Value::Null } else { json!(free.1) },
-        "allocator": allocator(image),
-        "basis": if is_part { "tracked" } else { "chunks" },
-        "mode": followed.mode,
-        "copies": 0,
-        "searched_bytes": searched,
-        "search_ms": (took * 100.0).round() / 100.0,
-        "pause_ms": 0.0,
-        "notes": notes,
-        "groups": rows,
-    });
-    format!("{answer}\n")
+    let signed = |(blocks, bytes): (usize, usize)| (blocks as i64, bytes as i64);
+    let leaks = Leaks {
+        lost: [signed(leaked), signed(indirect), (0, 0)],
+        scanned: signed(scanned),
+        free_bytes: (!is_part).then_some(free.1 as i64),
+        allocator: allocator(image).to_owned(),
+        judges_chunks: !is_part,
+        mode: followed.mode.to_owned(),
+        searched: (searched as i64, (took * 100.0).round() / 100.0),
+        notes,
+        groups: rows,
+        ..Leaks::default()
+    };
+    // Nothing can be asked of a process that has ended.
+    format!("{}\n", leaks.judged(&[], Advice::Commands, 0).json(image.pid))
 }
 
 /// Blocks and objects in the order of their addresses. Blocks in which pages of Ruby's heap are, are none.
@@ -214,31 +207,28 @@ fn numbers(list: &[Node], is_wanted: impl Fn(&Node) -> bool) -> Vec<u32> {
     list.iter().enumerate().filter(|(_, node)| is_wanted(node)).map(|(index, _)| index as u32).collect()
 }
 
-fn row(naming: &Naming<'_, '_>, nodes: &Nodes<'_>, verdict: &str, group: &Group) -> Value {
-    let mut row = json!({
-        "verdict": verdict,
-        "size": group.size,
-        "count": group.count,
-        "bytes": group.size * group.count,
-    });
-    let Some(fields) = row.as_object_mut() else { return row };
-    if let Some(site) = naming.site(group.site) {
-        fields.insert("site".into(), json!(site));
-        if naming.followed.knows_ages {
-            fields.insert("youngest".into(), json!(group.youngest));
-            fields.insert("oldest".into(), json!(group.oldest));
-        }
-    }
-    if group.holder.1 > 0 {
-        let from = naming.site(group.holder.0).map_or_else(String::new, |site| format!(" from {site}"));
-        fields.insert("held_by".into(), json!(format!("a leaked block of {} bytes{from}", group.holder.1)));
-    }
-    if naming.first_words {
+fn row(naming: &Naming<'_, '_>, nodes: &Nodes<'_>, verdict: Verdict, group: &Group) -> report::Group {
+    let site = naming.site(group.site).map(str::to_owned);
+    let holder = (group.holder.1 > 0).then(|| naming.site(group.holder.0));
+    let words = || {
         let words = first_words(naming.image, nodes, naming.heap, &group.first);
-        fields.insert("first_words".into(), json!(words));
-        fields.insert("example".into(), json!(format!("{:#x}", group.first.start)));
+        (words.into_iter().map(str::to_owned).collect(), format!("{:#x}", group.first.start))
+    };
+    report::Group {
+        verdict,
+        size: Some(group.size as i64),
+        count: group.count as i64,
+        bytes: (group.size * group.count) as i64,
+        ages: (site.is_some() && naming.followed.knows_ages)
+            .then_some((group.youngest.into(), group.oldest.into())),
+        held_by: holder.map(|site| {
+            let from = site.map_or_else(String::new, |site| format!(" from {site}"));
+            format!("a leaked block of {} bytes{from}", group.holder.1)
+        }),
+        first_words: naming.first_words.then(words),
+        site,
+        ..report::Group::default()
     }
-    row
 }
 
 /// What kind of word each of the first ones is, never what it holds.
@@ -306,7 +296,7 @@ fn holder_of(classes: &Classes<'_>, list: &[Node], node: &Node, owner: (u32, u8)
 }
 
 /// What something holds, by call site, those with most bytes first, and what holds most of each.
-fn held(naming: &Naming<'_, '_>, list: &[Node], owners: &[(u32, u8)]) -> Vec<Value> {
+fn held(naming: &Naming<'_, '_>, list: &[Node], owners: &[(u32, u8)]) -> Vec<report::Group> {
     #[derive(Default)]
     struct Site {
         count: usize,
@@ -331,62 +321,59 @@ fn held(naming: &Naming<'_, '_>, list: &[Node], owners: &[(u32, u8)]) -> Vec<Val
         holders.sort_by_key(|(holder, (bytes, _))| (std::cmp::Reverse(*bytes), *holder));
         let mut holders = holders.into_iter();
         let (holder, (most, objects)) = holders.next()?;
-        let mut row = json!({
-            "verdict": "anchored",
-            "count": site.count,
-            "bytes": site.bytes,
-            "held_by": anchor(naming, holder, objects.len()),
-            "held_bytes": most,
-        });
-        let fields = row.as_object_mut()?;
-        if let Holder::Class(class, _) = holder {
-            fields.insert("owner".into(), json!(naming.classes.name_of(class).map(|(name, _)| name)));
-            fields.insert("owners".into(), json!(objects.len()));
-        }
-        if let Some((other, (bytes, objects))) = holders.next() {
-            fields.insert("also_held_by".into(), json!(anchor(naming, other, objects.len())));
-            fields.insert("also_held_bytes".into(), json!(bytes));
-        }
-        if let Some(name) = naming.site(number) {
-            fields.insert("site".into(), json!(name));
-        }
-        Some(row)
+        let owner = match holder {
+            Holder::Class(class, _) => {
+                naming.classes.name_of(class).map(|(name, _)| (name, objects.len() as i64))
+            }
+            _ => None,
+        };
+        let also = |(other, (bytes, objects)): (Holder, (usize, HashSet<u32>))| {
+            (anchor(naming, other, objects.len()).text(), bytes as i64)
+        };
+        Some(report::Group {
+            verdict: Verdict::Anchored,
+            site: naming.site(number).map(str::to_owned),
+            count: site.count as i64,
+            bytes: site.bytes as i64,
+            held_by: Some(anchor(naming, holder, objects.len()).text()),
+            held_bytes: Some(most as i64),
+            owner,
+            also_held: holders.next().map(also),
+            ..report::Group::default()
+        })
     };
     sites.into_iter().take(MOST_ANCHORED).filter_map(row).collect()
 }
 
-fn anchor(naming: &Naming<'_, '_>, holder: Holder, count: usize) -> String {
+fn anchor(naming: &Naming<'_, '_>, holder: Holder, count: usize) -> Anchor {
     let (kind, root) = match holder {
-        Holder::Class(class, is_garbage) => return objects(naming.classes, class, is_garbage, count),
-        Holder::Type(kind) => return format!("a Ruby object of type {}", type_name(kind as u8)),
+        Holder::Class(class, is_garbage) => {
+            return Anchor::Objects(count as i64, class_text(naming.classes, class, is_garbage));
+        }
+        Holder::Type(kind) => return Anchor::Objects(1, format!("of type {}", type_name(kind as u8))),
         Holder::Root(kind, root) => (kind, root),
     };
     match kind {
         kinds::DATA => {
             let name = Names::default().of(naming.image, root);
-            format!("a static, {}", name.unwrap_or_else(|| "of a module that is not known".to_owned()))
+            Anchor::Static(name.unwrap_or_else(|| "of a module that is not known".to_owned()))
         }
-        kinds::STACK if !(1..1 << 22).contains(&root) => "the stack of a thread".to_owned(),
-        kinds::STACK => format!("the stack of thread {root}"),
-        kinds::GARBAGE => "objects that nothing points to, which Ruby had not collected".to_owned(),
-        kinds::UNFOLLOWED => "memory of malloc that is not tracked".to_owned(),
-        kinds::FIBER => "the stack of a fiber".to_owned(),
-        kinds::CODE => "code that was made at run time".to_owned(),
-        _ => "memory that was mapped past malloc".to_owned(),
+        kinds::STACK if !(1..1 << 22).contains(&root) => Anchor::Stack("a thread".to_owned()),
+        kinds::STACK => Anchor::Stack(format!("thread {root}")),
+        kinds::GARBAGE => Anchor::Garbage,
+        kinds::UNFOLLOWED => Anchor::Untracked,
+        kinds::FIBER => Anchor::Fiber,
+        kinds::CODE => Anchor::Code,
+        _ => Anchor::Mapped,
     }
 }
 
-/// Such as `120 Ruby objects of class A`, as the live process says it.
-fn objects(classes: &Classes<'_>, class: usize, is_garbage: bool, count: usize) -> String {
-    let count = match count {
-        1 => "a Ruby object".to_owned(),
-        _ => units::counted(count as i64, "Ruby object"),
-    };
-    let class = match classes.name_of(class) {
-        Some((name, true)) => format!("of class {name}"),
-        Some((name, false)) => format!("of a class without a name below {name}"),
-        None => "of a class that has no name".to_owned(),
-    };
+/// Such as `of class A`.
+fn class_text(classes: &Classes<'_>, class: usize, is_garbage: bool) -> String {
     let garbage = if is_garbage { " that nothing points to, which Ruby had not collected" } else { "" };
-    format!("{count} {class}{garbage}")
+    match classes.name_of(class) {
+        Some((name, true)) => format!("of class {name}{garbage}"),
+        Some((name, false)) => format!("of a class without a name below {name}{garbage}"),
+        None => format!("of a class that has no name{garbage}"),
+    }
 }

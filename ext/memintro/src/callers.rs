@@ -53,7 +53,6 @@ pub(crate) const ALLOCATE: &std::ffi::CStr = c"ruby_xmalloc";
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("learn_interpreter", function!(learn, 0))?;
     native.define_singleton_method("machine_stack_bytes", function!(machine_stack::used_bytes, 0))?;
-    native.define_singleton_method("rubys_sites", function!(rubys_sites, 1))?;
     native.define_singleton_method("native_callers", function!(set, 1))
 }
 
@@ -83,7 +82,7 @@ fn set(wanted: Option<bool>) {
 }
 
 /// Those of these call sites for whose blocks Ruby itself asked, as far as samples tell.
-fn rubys_sites(sites: Vec<u32>) -> Vec<u32> {
+pub(crate) fn rubys_sites(sites: Vec<u32>) -> Vec<u32> {
     let (Some(api), Some(mut known)) = (hook_link::found(), KNOWN.try_lock()) else { return Vec::new() };
     let Some(known) = known.as_mut().filter(|_| IS_ON.load(Ordering::Acquire)) else { return Vec::new() };
     untracked(api, || {

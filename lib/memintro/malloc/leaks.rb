@@ -3,8 +3,6 @@
 require_relative "../error"
 require_relative "../support/list"
 require_relative "../support/listed_figures"
-require_relative "../support/names"
-require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
@@ -30,10 +28,6 @@ module Memintro
     LAYOUT = 1
     # The list among the figures.
     LISTED = :groups
-    # Classes of owners that {#summary} shows.
-    MOST_OWNERS = 5
-    private_constant :MOST_OWNERS
-
     # @return [Integer] blocks that nothing points to. Of blocks that point to one another in a circle, one
     attr_reader :leaked_blocks
     # @return [Integer] their bytes
@@ -79,30 +73,24 @@ module Memintro
     attr_reader :groups
 
     # @api private
-    # @param hash [Hash{String => Object}] {#to_h} as JSON, from a stranger
+    # @param hash [Hash{String, Symbol => Object}] {#to_h}, as the extension has it or as JSON from a stranger
     # @return [Leaks]
     # @raise [LeaksError]
     def self.of_hash(hash)
-      groups = Array(hash["groups"]).map { |row| Group.of_hash(row) }
-      require_relative "leaks/owner"
-      owners = Array(hash["owners"]).map { |row| Owner.of_hash(row) }
-      figures = ATTRIBUTES.to_h { |name| [name, hash[name.to_s]] }
+      hash = hash.transform_keys(&:to_sym)
+      groups = Array(hash[:groups]).map { |row| Group.of_hash(row) }
+      owners = Array(hash[:owners]).map { |row| Owner.of_hash(row) }
+      figures = ATTRIBUTES.to_h { |name| [name, hash[name]] }
       %i[allocator basis mode].each { |name| figures[name] = figures[name].to_s.to_sym }
-      new(**figures, notes: Array(hash["notes"]).map(&:to_s), groups: groups, owners: owners,
-                     verdict: hash["verdict"] && Array(hash["verdict"]).map(&:to_s))
+      %i[notes verdict].each { |name| figures[name] = Array(hash[name]).map(&:to_s).freeze }
+      new(**figures, groups: List.new(groups), owners: owners.freeze)
     rescue TypeError, NoMethodError, ArgumentError
       raise LeaksError, "this is no answer of memintro about leaks"
     end
 
     # @api private
-    # @param rubys [Array<String>] lines of leaked blocks for which Ruby itself asked
-    def initialize(groups:, notes:, owners: [], garbage_collected: nil, verdict: nil, rubys: [], **figures)
-      @groups = List.new(groups)
-      @notes = notes.freeze
-      @owners = owners.freeze
-      @garbage_collected = garbage_collected
-      figures.slice(*ATTRIBUTES).each { |name, value| instance_variable_set(:"@#{name}", value) }
-      @verdict = (verdict || Verdict.of(self, rubys)).freeze
+    def initialize(**figures)
+      ATTRIBUTES.each { |name| instance_variable_set(:"@#{name}", figures[name]) }
       freeze
     end
 
@@ -117,55 +105,32 @@ module Memintro
     end
 
     # @return [Boolean] whether what leaked is no more than what most programs lose at their start
-    def little?
-      leaked_bytes + indirectly_leaked_bytes < Verdict::LITTLE
-    end
+    def little? = Native.leaks_view(to_h)[0]
 
     # @param top [Integer, nil] groups of each verdict; nil: all
     # @return [String] what owns most of what is held, and a line for each call site and size. What leaked comes first,
     #   unless it is little
     def summary(top: 20)
-      [*weighty_owners.map(&:to_s), *by_weight.flat_map { |verdict| lines(verdict, top) }].join("\n")
+      Native.leaks_summary(to_h, top)
     end
 
     # @return [Array<Owner>] those of which a reader should know
-    def weighty_owners
-      great = owners.select { |owner| (owner.silent? ? owner.bytes : owner.tracked_bytes) >= Verdict::LITTLE }
-      great.first(MOST_OWNERS)
-    end
+    def weighty_owners = owners.values_at(*Native.leaks_view(to_h)[2])
 
     # @return [Array<Symbol>] the verdicts in the order in which they are shown
-    def by_weight
-      little? ? %i[anchored leaked indirectly_leaked undecided free_but_kept] : VERDICTS
-    end
+    def by_weight = Native.leaks_view(to_h)[1].map(&:to_sym)
 
     # @return [String] the sentences, and the groups
     def to_s
-      text = summary
-      [*verdict, *("" unless text.empty?), *(text unless text.empty?), *("" unless notes.empty?),
-       *notes.map { |note| "Note: #{note}." }].join("\n")
+      Native.leaks_text(to_h)
     end
 
     # @return [String] one short line
     def inspect
       "#<#{self.class} #{verdict.first}>"
     end
-
-    private
-
-    def lines(verdict, top)
-      # What is held and came while memintro tracked.
-      rows = groups.select { |group| group.verdict == verdict }
-      rows = rows.partition(&:site).flatten if verdict == :anchored
-      shown = top ? rows.first(top) : rows
-      rest = rows.drop(shown.size)
-      more = "#{Units.count(rest.sum(&:count))} more blocks in #{Units.counted(rest.size, 'group')}, " \
-             "#{Units.bytes(rest.sum(&:bytes))}"
-      [*shown.map(&:to_s), *(more unless rest.empty?)]
-    end
   end
 end
 
 require_relative "leaks/group"
 require_relative "leaks/owner"
-require_relative "leaks/verdict"

@@ -4,13 +4,14 @@
 //! and tells those that nothing points to from those that only such blocks point to. [`unused`] says what of Ruby's own blocks
 //! is out of use. [`groups`] sorts what was found. [`ranges`] joins ranges of addresses and goes around them.
 //!
-//! As in [`crate::account`], every table is a slice of the caller's, nothing is allocated, and memory is read through a
+//! As in [`crate::account`], all but [`report`] runs in a forked child: every table is a slice of the caller's, nothing is allocated, and memory is read through a
 //! trait, so that wrong pointers end nothing.
 
 pub mod groups;
 pub mod mark;
 pub mod nodes;
 pub mod ranges;
+pub mod report;
 pub mod unused;
 
 #[cfg(test)]

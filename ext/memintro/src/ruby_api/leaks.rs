@@ -1,14 +1,18 @@
-//! Blocks that nothing points to, for Ruby: the lines of frozen copies as text.
+//! Blocks that nothing points to, for Ruby: looks at frozen copies, what they have found, and its texts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
+use magnus::{Error, RArray, RModule, RString, Ruby, Value, function, prelude::*};
+use memintro_analysis::advice::Advice;
+use memintro_analysis::leaks::report::{self, Facts, Group, Look, Owner};
 
-use super::errors;
 use super::heap::checked;
+use super::ractor_safe::ractor_safe;
 use super::without_gvl::wait_without_gvl;
+use super::{account as accounts, errors, values};
 use crate::account;
+use crate::callers;
 use crate::copy::{self, own_memory::has_room};
 use crate::heap::find;
 use crate::leaks::{self, Held, Refused, Scan, Wanted};
@@ -16,9 +20,21 @@ use crate::symbols;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("leaks", function!(take, 4))?;
-    native.define_singleton_method("address_name", function!(address_name, 1))?;
-    native.define_singleton_method("class_name_at", function!(class_name_at, 1))?;
-    native.define_singleton_method("malloc_in_use", function!(malloc_in_use, 0))
+    native.define_singleton_method("leaks_found", function!(found, 4))?;
+    native.define_singleton_method("malloc_in_use", function!(malloc_in_use, 0))?;
+    ractor_safe(|| {
+        native.define_singleton_method("leaks_state", function!(state, 1))?;
+        native.define_singleton_method("leaks_lost_sites", function!(lost_sites, 2))?;
+        native.define_singleton_method("leaks_judged", function!(judged, 3))?;
+        native.define_singleton_method("leaks_view", function!(view, 1))?;
+        native.define_singleton_method("leaks_chosen", function!(chosen, 2))?;
+        native.define_singleton_method("leaks_text", function!(text, 1))?;
+        native.define_singleton_method("leaks_summary", function!(summary, 2))?;
+        native.define_singleton_method("leaks_report", function!(whole_report, 3))?;
+        native.define_singleton_method("leaks_page", function!(page, 3))?;
+        native.define_singleton_method("leaks_group", function!(group, 1))?;
+        native.define_singleton_method("leaks_owner", function!(owner, 1))
+    })
 }
 
 /// Between two copies.
@@ -112,12 +128,122 @@ fn malloc_in_use() -> Option<(u64, u64, u64)> {
     in_use()
 }
 
-/// `libfoo.so(symbol+0x8)`; nil where no module is.
-fn address_name(address: usize) -> Option<String> {
-    symbols::of_address(address)
+/// A look, as [`take`] gives it.
+fn look(array: RArray) -> Result<Look, Error> {
+    type Signed = Option<((i64, i64, i64), (i64, i64, i64))>;
+    let text: RString = array.entry(0)?;
+    let (is_whole, in_use): (bool, Signed) = (array.entry(1)?, array.entry(4)?);
+    let signal: Option<i32> = array.entry(5)?;
+    // SAFETY: no Ruby runs until it is read.
+    Ok(Look::read(unsafe { text.as_slice() }, is_whole, in_use, signal.unwrap_or(0)))
 }
 
-/// The name of the class at an address, if one is there.
-fn class_name_at(ruby: &Ruby, address: usize) -> Result<Option<String>, Error> {
-    checked(ruby, find::class_name(address))
+/// `[whether it is trustworthy, in what its sums differ from malloc's or nil, call sites of which another look may decide
+/// more]`
+fn state(array: RArray) -> Result<(bool, Option<String>, Vec<u32>), Error> {
+    let look = look(array)?;
+    Ok((look.is_trustworthy(), look.difference(), look.undecided_sites()))
+}
+
+fn refused(ruby: &Ruby) -> impl Fn(String) -> Error + use<'_> {
+    |message| errors::error(ruby, "LeaksError", message)
+}
+
+/// `[[number of the verdict, call site, blocks, bytes], …]` of lost blocks, and of those that are undecided.
+fn lost_sites(ruby: &Ruby, array: RArray, names_commands: bool) -> Result<Vec<(u64, u32, i64, i64)>, Error> {
+    let look = look(array)?;
+    look.check(Advice::of(names_commands)).map_err(refused(ruby))?;
+    Ok(look.lost_sites())
+}
+
+/// What a look has found, as a Hash. `before`: a look before garbage was collected, or nil. `known`: the allocator, the mode,
+/// notes, whether garbage was collected, copies, and milliseconds for which Ruby stood still.
+fn found(
+    ruby: &Ruby,
+    array: RArray,
+    before: Option<RArray>,
+    known: RArray,
+    names_commands: bool,
+) -> Result<Value, Error> {
+    let (allocator, mode): (magnus::Symbol, magnus::Symbol) = (known.entry(0)?, known.entry(1)?);
+    let before = before.map(look).transpose()?;
+    let facts = Facts {
+        allocator: &allocator.name()?,
+        mode: &mode.name()?,
+        notes: known.entry(2)?,
+        is_collected: known.entry(3)?,
+        copies: known.entry(4)?,
+        pause_ms: known.entry(5)?,
+        names: &|ids| accounts::names(ruby, ids).ok(),
+        rubys: &|ids| callers::rubys_sites(ids.to_vec()),
+        callers: &callers_of,
+        class_name: &|address| checked(ruby, find::class_name(address)).ok().flatten(),
+        address_name: &symbols::of_address,
+        pid: std::process::id(),
+        advice: Advice::of(names_commands),
+    };
+    let leaks = report::read(&look(array)?, before.as_ref(), facts).map_err(refused(ruby))?;
+    values::to_ruby(ruby, &leaks.to_value())
+}
+
+/// Frames of native callers, and their shares.
+fn callers_of(site: u32) -> Vec<(Vec<String>, f64)> {
+    let known = callers::Callers::now();
+    let named = known.callers_of(site).map(|(_, named)| named).unwrap_or_default();
+    let caller = |one: &callers::Named<'_>| {
+        (one.names.iter().map(|name| name.text.clone()).collect(), one.figures.share)
+    };
+    named.iter().map(caller).collect()
+}
+
+fn of_hash(leaks: Value) -> Result<report::Leaks, Error> {
+    Ok(report::Leaks::of_value(&values::of_ruby(leaks)?))
+}
+
+/// The same with sentences about it. `rubys`: lines for whose leaked blocks Ruby itself asked.
+fn judged(ruby: &Ruby, leaks: Value, rubys: Vec<String>, names_commands: bool) -> Result<Value, Error> {
+    let leaks = of_hash(leaks)?.judged(&rubys, Advice::of(names_commands), std::process::id());
+    values::to_ruby(ruby, &leaks.to_value())
+}
+
+/// `[whether little leaked, the verdicts in the order in which they are shown, places of weighty owners]`
+fn view(leaks: Value) -> Result<(bool, Vec<&'static str>, Vec<usize>), Error> {
+    Ok(of_hash(leaks)?.view())
+}
+
+/// Without all but so many groups of each verdict.
+fn chosen(ruby: &Ruby, leaks: Value, top: Option<usize>) -> Result<Value, Error> {
+    values::to_ruby(ruby, &of_hash(leaks)?.chosen(top).to_value())
+}
+
+fn text(leaks: Value) -> Result<String, Error> {
+    Ok(of_hash(leaks)?.text())
+}
+
+fn summary(leaks: Value, top: Option<usize>) -> Result<String, Error> {
+    Ok(of_hash(leaks)?.summary(top))
+}
+
+fn whole_report(leaks: Value, top: Option<usize>, colour: bool) -> Result<String, Error> {
+    Ok(of_hash(leaks)?.report(top, colour))
+}
+
+/// A page about a process that is called so.
+fn page(ruby: &Ruby, leaks: Value, name: String, top: Option<usize>) -> Result<String, Error> {
+    let mut out = Vec::new();
+    let written = of_hash(leaks)?.write_page(&mut out, &name, top);
+    written.map_err(|error| Error::new(ruby.exception_runtime_error(), error.to_string()))?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+/// `[one line, its blocks, what holds them]`
+fn group(ruby: &Ruby, group: Value) -> Result<(String, String, Option<String>), Error> {
+    let group = Group::of_value(&values::of_ruby(group)?);
+    let group = group.ok_or_else(|| Error::new(ruby.exception_arg_error(), "this is no group of blocks"))?;
+    Ok((group.text(), group.blocks(), group.holders()))
+}
+
+/// One line about objects that own blocks.
+fn owner(owner: Value) -> Result<String, Error> {
+    Ok(Owner::of_value(&values::of_ruby(owner)?).text())
 }

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../../support/names"
-require_relative "../../support/units"
 require_relative "../../support/value_object"
 
 module Memintro
@@ -13,11 +11,6 @@ module Memintro
       # Names of the figures, in the order of {#to_h}.
       ATTRIBUTES = %i[verdict site size count bytes youngest oldest held_by held_bytes owner owners also_held_by
                       also_held_bytes first_words example].freeze
-      # What each verdict says of its blocks.
-      WORDS = { leaked: "leaked", indirectly_leaked: "indirectly leaked", undecided: "undecided",
-                anchored: "held", free_but_kept: "free but kept" }.freeze
-      private_constant :WORDS
-
       # @return [Symbol] one of {Leaks::VERDICTS}
       attr_reader :verdict
       # @return [String, nil] name of the call site; nil: the blocks were allocated while nothing was tracked
@@ -53,11 +46,12 @@ module Memintro
       attr_reader :example
 
       # @api private
-      # @param hash [Hash{String => Object}]
+      # @param hash [Hash{String, Symbol => Object}] {#to_h}, as the extension or JSON has it
       # @return [Group]
       # @raise [ArgumentError, TypeError] if it is none
       def self.of_hash(hash)
-        values = ATTRIBUTES.to_h { |name| [name, hash[name.to_s]] }
+        hash = hash.transform_keys(&:to_sym)
+        values = ATTRIBUTES.to_h { |name| [name, hash[name]] }
         verdict = VERDICTS.find { |name| name.to_s == values[:verdict].to_s } or raise ArgumentError
         [values[:count], values[:bytes]].each { |number| Integer(number) }
         new(**values, verdict: verdict)
@@ -75,40 +69,19 @@ module Memintro
       end
 
       # @return [String] such as `50,000 blocks of 1,024 bytes (48.8 MiB)`
-      def blocks
-        return Units.bytes(bytes) if verdict == :free_but_kept
-
-        each = size && " of #{Units.count(size)} #{Units.noun(size, 'byte')}"
-        "#{Units.counted(count, 'block')}#{each} (#{Units.bytes(bytes)})"
-      end
+      def blocks = Native.leaks_group(to_h)[1]
 
       # @return [String, nil] what holds them, with the bytes where it is not all of them
-      def holders
-        return unless held_by
-
-        share = " (#{Units.bytes(held_bytes)} of it)" if held_bytes && held_bytes < bytes
-        "#{held_by}#{share}#{also}"
-      end
+      def holders = Native.leaks_group(to_h)[2]
 
       # @return [String] one line
       def to_s
-        from = site && " from #{Names.printable(site)}"
-        ages = oldest && " aged #{youngest == oldest ? oldest : "#{youngest} to #{oldest}"} GCs"
-        by = holders && "; held by #{Names.printable(holders)}"
-        words = first_words && "; that at #{example} begins with #{first_words.join(', ')}"
-        "#{WORDS.fetch(verdict)}: #{blocks}#{from}#{ages}#{by}#{words}"
+        Native.leaks_group(to_h)[0]
       end
 
       # @return [String] one short line
       def inspect
         "#<#{self.class} #{self}>"
-      end
-
-      private
-
-      # What holds less than a tenth of it is not worth a word.
-      def also
-        ", also by #{also_held_by} (#{Units.bytes(also_held_bytes)})" if also_held_by && also_held_bytes * 10 >= bytes
       end
     end
   end

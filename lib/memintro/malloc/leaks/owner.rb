@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../../support/units"
 require_relative "../../support/value_object"
 
 module Memintro
@@ -41,11 +40,12 @@ module Memintro
       attr_reader :library
 
       # @api private
-      # @param hash [Hash{String => Object}] {#to_h} as JSON
+      # @param hash [Hash{String, Symbol => Object}] {#to_h}, as the extension or JSON has it
       # @return [Owner]
       # @raise [ArgumentError, TypeError] if it is none
       def self.of_hash(hash)
-        new(**ATTRIBUTES.to_h { |name| [name, hash[name.to_s]] })
+        hash = hash.transform_keys(&:to_sym)
+        new(**ATTRIBUTES.to_h { |name| [name, hash[name]] })
       end
 
       # @api private
@@ -69,10 +69,7 @@ module Memintro
 
       # @return [String] one line
       def to_s
-        lines = sites.first(3).map { |site, held| "#{Units.bytes(held)} from #{site}" }
-        lines = lines.empty? ? "" : " (#{lines.join(', ')})"
-        silent = silent? ? "; their extension does not tell Ruby their size" : ""
-        "owned by #{Units.counted(objects, 'object')} of class #{class_name}: #{Units.bytes(bytes)}#{lines}#{silent}"
+        Native.leaks_owner(to_h)
       end
 
       # @return [String] one short line
