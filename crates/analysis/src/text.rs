@@ -15,7 +15,9 @@ use tables::Aligned;
 use units::{bytes, count, counted, noun, uncertain};
 
 mod columns;
+pub mod counts;
 pub(crate) mod names;
+pub mod objects;
 mod old;
 pub mod stacks;
 pub(crate) mod tables;

@@ -151,11 +151,7 @@ module Memintro
 
     # @return [String] such as `17.5 MiB retained (40 bytes of its own): Hash, held by Cache::STORE`
     def to_s
-      what = %w[Class Module].include?(class_name) && name ? "#{class_name.downcase} #{name}" : name || class_name
-      what = "#{what} at #{at}" if at
-      sizes = Units.bytes(bytes)
-      sizes = "#{Units.bytes(retained_bytes)} retained (#{sizes} of its own)" if retained_bytes
-      "#{sizes}: #{what}, held by #{held_by}"
+      Native.large_object_text(to_h)
     end
   end
 
@@ -312,7 +308,7 @@ module Memintro
 
     # @return [String] one short line
     def to_s
-      "#{holder}: #{name || '(internal)'} → #{class_name} #{address}"
+      Native.held_value_text(to_h)
     end
 
     # @return [String]

@@ -1,10 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/json_text"
-require_relative "../support/names"
 require_relative "../support/style"
-require_relative "../support/table"
-require_relative "../support/units"
 
 module Memintro
   # Rows of name, count and bytes as a table or as JSON: what `memintro iseqs` and `memintro histogram` print.
@@ -40,7 +37,7 @@ module Memintro
       @column = column
       @pid = pid
       @rows = rows
-      @names = paths ? Names.new : nil
+      @paths = paths
     end
 
     # @param io [#write]
@@ -48,30 +45,20 @@ module Memintro
     # @param top [Integer, nil] nil: all
     # @return [nil]
     def write(io, format: :text, top: 20)
-      rows = top ? @rows.first(top) : @rows
-      io.write(format == :json ? json(rows) : text(rows, Style.for(io)))
+      io.write(format == :json ? json(top) : text(top, Style.colour?(io)))
       nil
     end
 
     private
 
-    def json(rows)
+    def json(top)
+      rows = top ? @rows.first(top) : @rows
       list = rows.map { |row| { name: row.name, count: row.count, bytes: row.bytes } }
       JsonText.dump({ pid: @pid, count: count, bytes: bytes, rows: list }.compact) << "\n"
     end
 
-    def text(rows, style)
-      cells = rows.map do |row|
-        [Units.bytes(row.bytes), Units.share(row.bytes, bytes), Units.count(row.count), short(row.name)]
-      end
-      left = @rows.drop(rows.size)
-      rest = left.empty? ? [] : ["", "#{Units.count(left.size)} more, #{Units.bytes(left.sum(&:bytes))}"]
-      [style.bold("#{Units.counted(count, @what)}, #{Units.bytes(bytes)}, by #{@column}:"), "",
-       *Table.new(%w[bytes share count], @column, cells).lines(style), *rest].join("\n") << "\n"
-    end
-
-    def short(name)
-      @names ? @names.shortened(name) : Names.printable(name)
+    def text(top, colour)
+      Native.heap_table(@what, @column, @paths, @rows.map { |row| [row.name, row.count, row.bytes] }, top, colour)
     end
 
     def count

@@ -26,12 +26,6 @@ module Memintro
       cut(self.class.printable(name))
     end
 
-    # @param name [String] a path, with a line or without
-    # @return [String] printable, at most {WIDEST} characters
-    def shortened(name)
-      cut(self.class.printable(shorten(name.b)))
-    end
-
     # @param path [String]
     # @return [String, nil] the gem that the file belongs to, with its version; nil: it is of none
     def gem(path)
