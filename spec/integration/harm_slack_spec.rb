@@ -7,19 +7,19 @@ RSpec.describe "In-band records, in programs that use bytes behind their blocks"
   # Whatever SPEC_RECORDS says.
   let(:in_band) { { "MEMINTRO_RECORDS" => "auto" } }
 
-  def of(name, env:, way:) = native(program("in_band.c"), name, way: way, env: env)
+  def run_native(name, env:, way:) = native(program("in_band.c"), name, way: way, env: env)
 
   before { skip "only on x86-64 and glibc" unless RbConfig::CONFIG["host"].match?(/x86_64.*gnu/) }
 
   %i[preloaded live].each do |way|
     it "are out of the way where a program asks how much it may use, also of a block resized past the hook (#{way})" do
-      figures = of("resized_in_place", way: way, env: in_band)
+      figures = run_native("resized_in_place", way: way, env: in_band)
       expect(figures).to include(short_of: 0, lost: 0)
       expect(figures[:in_place]).to be > 500
     end
 
     it "harm no program that reads or writes the bytes behind its blocks, as one without a terminator does (#{way})" do
-      figures = of("uses_slack", way: way, env: in_band)
+      figures = run_native("uses_slack", way: way, env: in_band)
       expect(figures).to include(unterminated: 0, unequal: 0, lost: 0, lost_by_moves: 0, missed: 0)
       # Records were written over, so this was no program without any.
       expect(figures[:dropped]).to be_between(1, 200)

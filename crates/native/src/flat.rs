@@ -422,8 +422,7 @@ fn index_of(rows: &[Row]) -> Vec<u32> {
         .collect()
 }
 
-/// Whether the page of this address may be read, by a system call that changes nothing: the kernel reads the
-/// set of signals before it refuses the invalid operation.
+/// Whether the page of this address may be read: the kernel reads the signal set before it refuses the call.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[must_use]
 pub fn is_readable(page: u64) -> bool {

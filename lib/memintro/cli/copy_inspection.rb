@@ -30,10 +30,6 @@ module Memintro
 
       private
 
-      def name
-        super.delete_suffix("of")
-      end
-
       def look(words)
         inspect_live(words)
       end

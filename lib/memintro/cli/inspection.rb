@@ -76,7 +76,7 @@ module Memintro
       private
 
       def name
-        self.class.name.split("::").last.downcase
+        self.class::NAME
       end
 
       def output_help

@@ -105,7 +105,7 @@ module Memintro
         @left = true
         raise ControlError, "process #{@pid} ended, or stopped listening, before it had answered"
       rescue Stream::Endless
-        raise ControlError, strange
+        raise ControlError, not_ours
       rescue Stream::Stranger => e
         raise ControlError, "user #{e.uid} listens at #{Names.printable(@path)}, which belongs to user #{@uid}; " \
                             "nothing was sent"
@@ -141,12 +141,12 @@ module Memintro
       # Between pieces, a line that is no size is a refusal.
       def refuse(line)
         read_header(line, 0)
-        raise ControlError, strange
+        raise ControlError, not_ours
       end
 
       # @raise [ControlError] if it is a refusal
       def read_header(line, most)
-        header = Native.read_header(line, most) or raise ControlError, strange
+        header = Native.read_header(line, most) or raise ControlError, not_ours
         raise ControlError, refusal(header) unless header["ok"]
 
         header
@@ -154,7 +154,7 @@ module Memintro
         raise Invalid, e.message
       end
 
-      def strange
+      def not_ours
         "what listens at #{Names.printable(@path)} does not speak memintro's protocol"
       end
 
@@ -170,13 +170,13 @@ module Memintro
 
       def refusal(header)
         message = Names.printable(header["message"])
-        return "#{message}#{remedy(header)}" if header["error"] == "Memintro::ControlError"
+        return "#{message}#{advice(header)}" if header["error"] == "Memintro::ControlError"
 
-        "process #{@pid} answers: #{message} (#{Names.printable(header['error'])})#{remedy(header)}"
+        "process #{@pid} answers: #{message} (#{Names.printable(header['error'])})#{advice(header)}"
       end
 
       # Says which side has another version. If the protocols differ, the process says so itself.
-      def remedy(header)
+      def advice(header)
         return if header["memintro"] == VERSION || header["protocol"] != Protocol::NUMBER
 
         "; the command is memintro #{VERSION}, the process runs #{header['memintro']}: #{Protocol::REMEDY}"

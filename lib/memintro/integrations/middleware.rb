@@ -80,14 +80,14 @@ module Memintro
 
     def measure(request, env)
       env[KEY] = request
-      told = wait_for_server(request, env["rack.response_finished"])
+      is_reported = wait_for_server(request, env["rack.response_finished"])
       before = $!
       request.begin_work
       response = @app.call(env)
-      told ? response : hand_over(request, response)
+      is_reported ? response : hand_over(request, response)
     ensure
       # The application raised an exception or used throw.
-      finish(request, nil, $!.equal?(before) ? nil : $!) unless response || told
+      finish(request, nil, $!.equal?(before) ? nil : $!) unless response || is_reported
     end
 
     # Servers of Rack 3 may report when they have finished.

@@ -296,11 +296,11 @@ module Memintro
 
     def estimate_of(name) = Native.site_estimate(@row, @aged, @aged_objects, name)
 
-    def erring = sampled_objects? ? ESTIMATES : MALLOC_ESTIMATES
+    def figures_with_error = sampled_objects? ? ESTIMATES : MALLOC_ESTIMATES
 
-    def told = erring.reject { |name| Figures[name].age? }
+    def figures_with_interval = figures_with_error.reject { |name| Figures[name].age? }
 
-    def summed = Figures::SKEWED
+    def figures_per_sample = Figures::SKEWED
 
     def certain?(name)
       case name

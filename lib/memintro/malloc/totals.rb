@@ -113,7 +113,7 @@ module Memintro
 
     def estimate_of(name) = Native.total_estimate(@figures, @variances, @per_sample, @is_flow, name)
 
-    def summed = Figures::OF_PROCESS_ESTIMATED
+    def figures_per_sample = Figures::OF_PROCESS_ESTIMATED
 
     def variances_since(earlier)
       return variances unless variances && earlier.variances

@@ -120,7 +120,7 @@ module Memintro
     # @return [Hash{Symbol => Integer}]
     # @raise [NoProcessError, ForbiddenError]
     def to_h
-      (pss, uss, swap_pss, rss), (peak, swap), (_, vsize) = at_once(:shares, :peaks, :sizes)
+      (pss, uss, swap_pss, rss), (peak, swap), (_, vsize) = read_together(:shares, :peaks, :sizes)
       { rss: rss, peak_rss: [peak, rss].max, pss: pss, uss: uss, swap: @children ? swap_pss : swap, vsize: vsize }
     end
 
@@ -139,11 +139,11 @@ module Memintro
 
     def figure(name)
       file, place = PLACES.fetch(name)
-      at_once(file).dig(0, place)
+      read_together(file).dig(0, place)
     end
 
     # Reads these files of a process, one directly after the other; with descendants, returns the sums.
-    def at_once(*files)
+    def read_together(*files)
       own = files.map { |file| read(file, @pid, @started) }
       return own unless @children
 

@@ -36,13 +36,13 @@ module Memintro
     def self.holds?
       return false unless on?
 
-      tell unless @told
+      tell unless @reported
       true
     end
 
     # May be called in a signal handler and in any Ractor.
     def self.tell
-      @told = true
+      @reported = true
       STDERR.write("memintro: #{cause}, so nothing is tracked in process #{Process.pid}, whatever it asks for\n")
     rescue StandardError
       nil # without standard error there is no reader

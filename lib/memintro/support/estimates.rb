@@ -100,15 +100,15 @@ module Memintro
     # @api private
     # @return [Hash{Symbol => Float}]
     def standard_errors
-      erring.to_h { |name| [:"#{name}_standard_error", standard_error(name)] }
+      figures_with_error.to_h { |name| [:"#{name}_standard_error", standard_error(name)] }
     end
 
     # @api private
     # @return [Hash{Symbol => Object}] the intervals, and what one sample stands for of what is summed up: with the
     #   standard error it gives the variance back to whoever reads the figures
     def doubts
-      intervals = told.to_h { |name| [:"#{name}_interval", interval(name)] }
-      intervals.merge(summed.to_h { |name| [:"#{name}_per_sample", estimate(name).own_per_sample] })
+      intervals = figures_with_interval.to_h { |name| [:"#{name}_interval", interval(name)] }
+      intervals.merge(figures_per_sample.to_h { |name| [:"#{name}_per_sample", estimate(name).own_per_sample] })
     end
 
     # @api private
@@ -145,12 +145,12 @@ module Memintro
     def certain?(_name) = false
 
     # Figures whose standard errors are written into files.
-    def erring = self.class::ESTIMATES
+    def figures_with_error = self.class::ESTIMATES
 
     # Figures whose interval is written into files.
-    def told = erring
+    def figures_with_interval = figures_with_error
 
     # Figures that are summed over processes, with their variances and skews.
-    def summed = []
+    def figures_per_sample = []
   end
 end

@@ -5,7 +5,7 @@ require_relative "../copy_inspection"
 module Memintro
   module CLI
     # `memintro account`: divides the resident memory of a process by its uses.
-    class AccountOf < CopyInspection
+    class AccountCommand < CopyInspection
       # The name of the command.
       NAME = "account"
       # Its purpose, for the list of commands.

@@ -5,8 +5,8 @@ require_relative "../../support/units"
 
 module Memintro
   module CLI
-    # `memintro gc PID`. The class is not named GC, because that is Ruby's.
-    class Collect < Remote
+    # `memintro gc PID`.
+    class GcCommand < Remote
       # The name of the command.
       NAME = "gc"
       # Its purpose, for the list of commands.

@@ -7,7 +7,7 @@ require_relative "../../support/units"
 module Memintro
   module CLI
     # `memintro heap-dump PID -o FILE`. The process writes the file; its answer is only a summary.
-    class HeapDumpOf < Remote
+    class HeapDumpCommand < Remote
       include HeapProgress
       # The name of the command.
       NAME = "heap-dump"

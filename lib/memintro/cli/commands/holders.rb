@@ -8,7 +8,7 @@ require_relative "../../support/settings"
 module Memintro
   module CLI
     # `memintro holders PID --class NAME`.
-    class HoldersOf < Remote
+    class HoldersCommand < Remote
       include HeapProgress
       # The name of the command.
       NAME = "holders"

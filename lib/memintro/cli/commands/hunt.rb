@@ -7,7 +7,7 @@ require_relative "../../support/units"
 module Memintro
   module CLI
     # `memintro hunt PID`.
-    class HuntIn < Remote
+    class HuntCommand < Remote
       # The name of the command.
       NAME = "hunt"
       # Its purpose, for the list of commands.

@@ -5,7 +5,7 @@ require_relative "../copy_inspection"
 module Memintro
   module CLI
     # `memintro leaks`: blocks of malloc that nothing points to.
-    class LeaksOf < CopyInspection
+    class LeaksCommand < CopyInspection
       # The name of the command.
       NAME = "leaks"
       # Its purpose, for the list of commands.
