@@ -17,7 +17,7 @@ module Memintro
       # @return [Native::JSONDocument, nil] JSON that is to be sent after what was output, from where it lies
       attr_reader :text
 
-      # @param output [String] what is to be sent
+      # @param output [String] bytes to send
       # @param streams [Boolean] whether the client takes pieces
       # @yield when there is enough to be sent
       def initialize(output, streams:, &pause)

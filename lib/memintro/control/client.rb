@@ -21,7 +21,7 @@ module Memintro
       class Invalid < StandardError; end
       private_constant :Invalid
 
-      # @return [String, nil] what the process calls its program, once it has answered
+      # @return [String, nil] the process's name for its program, after its first answer
       attr_reader :program
 
       # @param pid [Integer]
@@ -74,7 +74,7 @@ module Memintro
 
       # @param command [String]
       # @param problem [String]
-      # @return [String] what is said of an answer that is none
+      # @return [String] the error for an invalid answer
       def bad(command, problem)
         Names.printable("process #{@pid} gave no valid answer to #{command}: #{problem}. Something else than " \
                                 "memintro may listen at #{@path}")

@@ -26,7 +26,7 @@ module Memintro
       BRIEF = Protocol.commands.select { |_, command| command.is_brief }.keys.freeze
 
       # @param name [String] one of {NAMES}
-      # @return [Array<Symbol>] what it takes
+      # @return [Array<Symbol>] its arguments
       def self.arguments(name)
         name == "start" ? Defaults::START : instance_method(name).parameters.map(&:last)
       end
@@ -94,7 +94,7 @@ module Memintro
         { state: state, mode: Memintro.mode, tracking: Memintro.tracking?, changes: changes }
       end
 
-      # What is not as it was, although the figures stay: a word and a value each.
+      # Changed settings, although the figures stay: a word and a value each.
       def changes_since(before, settings)
         now = Memintro.send(:changeable)
         changed = now.reject { |name, value| before[name] == value }.transform_values { |value| value ? "on" : "off" }
@@ -221,7 +221,7 @@ module Memintro
         figures
       end
 
-      # Where the resident memory is: {Memintro.account}.
+      # Resident memory by its uses: {Memintro.account}.
       def account(ruby: true)
         Loader.need(:Account)
         { memintro_account: Account::LAYOUT, pid: Native.pid, **Memintro.account(ruby: ruby).to_h }

@@ -30,7 +30,7 @@ module Memintro
       end
 
       # @param connections [Array<Connection>]
-      # @return [Connection, nil] who makes way now
+      # @return [Connection, nil] the connection to close now
       def idler(connections)
         candidates(connections).min_by { |moment, _| moment }&.then { |moment, one| one if moment <= Connection.now }
       end
@@ -42,7 +42,7 @@ module Memintro
       end
 
       # @param connections [Array<Connection>]
-      # @return [Connection, nil] who has not read its answer for longest, and too long
+      # @return [Connection, nil] the connection that has not read its answer for longest, and for too long
       def staller(connections)
         stalled(connections).min_by(&:first)&.then { |moment, one| one if moment <= Connection.now }
       end

@@ -103,7 +103,7 @@ module Memintro
       end
 
       # @param pid [Integer]
-      # @return [String] what ps would show
+      # @return [String] the command line, as in ps
       def self.title(pid)
         words = File.binread("/proc/#{pid}/cmdline").split("\0")
         title = words.empty? ? File.binread("/proc/#{pid}/comm").chomp : words.join(" ")

@@ -17,7 +17,7 @@ module Memintro
     # process. It is removed at exit, and each forked child gets its own. Costs a thread that sleeps until a request
     # comes. May be called from a signal handler, and so through rbtrace.
     #
-    # @param name [String, nil] what to call the process besides its id; nil: its program's name
+    # @param name [String, nil] name of the process besides its id; nil: its program's name
     # @return [String, nil] path of the socket; where the process listens already, that one's; nil under
     #   `MEMINTRO_DISABLE`, where there is none
     # @raise [ListenError] if there is no safe folder for the socket

@@ -15,7 +15,7 @@ module Memintro
       DEEPEST = 8
       # Most bytes of a header's line, and of a line with the size of a piece.
       LONGEST_LINE = 65_536
-      # What to do if the versions of both sides do not match.
+      # Advice if the versions of both sides do not match.
       REMEDY = "use the command of the process's version, for example in its folder: bundle exec memintro"
 
       # A command: what it answers, in words; the most bytes of that; whether it is small, and does not count among the
@@ -69,7 +69,7 @@ module Memintro
         "#{JsonText.line(ok: false, memintro: VERSION, protocol: NUMBER, error: kind, message: cut(message))}\n"
       end
 
-      # @return [String] what the program calls itself
+      # @return [String] the program's own name
       def self.program
         cut(title || $PROGRAM_NAME)
       end

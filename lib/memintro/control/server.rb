@@ -24,7 +24,7 @@ module Memintro
       START_SECONDS = 1
       private_constant :START_SECONDS
 
-      # @return [String, nil] what the process wants to be called
+      # @return [String, nil] the name that the process has chosen
       attr_reader :name
       # @return [Integer] of the process that opened it
       attr_reader :pid
@@ -67,7 +67,7 @@ module Memintro
       # another thread to wait for signals, usually this one, which then waits for the lock.
       # @return [nil]
       def run
-        # Whoever makes it may not be killed meanwhile, and a thread takes that on.
+        # A thread makes it, because the caller could be killed meanwhile.
         @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { serve } }
         @thread.name = "memintro-socket"
         @thread.report_on_exception = false
@@ -172,7 +172,7 @@ module Memintro
         @connections.reject!(&:closed?)
       end
 
-      # Whoever does not read its answer makes way for those that wait.
+      # A client that does not read its answer makes way for waiting ones.
       def answer_held
         @connections.each do |connection|
           next unless connection.held?

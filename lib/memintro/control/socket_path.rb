@@ -4,8 +4,8 @@ require_relative "../error"
 
 module Memintro
   module Control
-    # Where sockets are: in a folder that only its user may enter. The server uses it to create the socket, the command
-    # to find it.
+    # The paths of sockets: in a folder that only its user may enter. The server uses it to create the socket, the
+    # command to find it.
     module SocketPath
       # Bytes that a socket's path may have: `sun_path` less its final NUL.
       LONGEST_PATH = 107

@@ -123,8 +123,8 @@ module Memintro
       @aged ? @aged_objects.to_a[1].to_i : SiteRow.live_objects(@row)
     end
 
-    # @return [Integer] bytes of the slots of {#live_objects}. What an object has from malloc is in {#live_bytes} of the
-    #   line that asked for it.
+    # @return [Integer] bytes of the slots of {#live_objects}. Memory that an object has from malloc is in
+    #   {#live_bytes} of the line that asked for it.
     def object_bytes
       @aged ? @aged_objects.to_a[0].to_i : SiteRow.object_bytes(@row)
     end
@@ -143,7 +143,7 @@ module Memintro
     # have names such as `imemo_ment`.
     #
     # @return [Hash{String => Array<Numeric>}] of classes: live objects and bytes of their slots, most bytes first;
-    #   empty unless objects are tracked. Of a sample also the standard errors of both.
+    #   empty unless objects are tracked. For a sample, also the standard errors of both.
     # @raise [Memintro::Error] if the site was read from a file
     # @example
     #   Memintro["cache.rb:5"].classes   # => {"Hash" => [20_000, 800_000]}
@@ -157,7 +157,7 @@ module Memintro
     end
 
     # Which C functions led from this line to malloc: one in some allocations is looked at more closely, more of the
-    # first ones than of later ones. What Ruby itself allocates is left out, so shares may add up to less than 1.
+    # first ones than of later ones. Ruby's own allocations are left out, so shares may add up to less than 1.
     #
     # @return [Array<NativeCaller>] the greatest share of live bytes first, at most nine; empty if none is known
     # @example
@@ -282,7 +282,7 @@ module Memintro
       self
     end
 
-    # @return [String] one short line, whatever the length of the name
+    # @return [String] one short line; a long name is cut
     def inspect
       short = name.dup.force_encoding(Encoding::UTF_8).scrub("?")
       short = "...#{short[-INSPECTED_NAME..]}" if short.size > INSPECTED_NAME

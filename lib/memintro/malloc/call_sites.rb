@@ -35,7 +35,7 @@ module Memintro
     # @return [Array<Array>] see {SiteRow}
     attr_reader :rows
 
-    # @return [Integer] call sites that {rows} leaves out, none of which has more than one that is there
+    # @return [Integer] call sites that {rows} leaves out, because they have less than all listed ones
     attr_reader :left_out
 
     # @return [Integer] the live bytes of those
@@ -44,9 +44,9 @@ module Memintro
     # @return [Float, nil] the variance of these; nil: they are exact
     attr_reader :variance_left_out
 
-    # @param most [Integer, nil] only so many, those with most; nil: all
+    # @param most [Integer, nil] only this number, those with most; nil: all
     # @param by [Symbol] most of what, one of {CallSite::FIGURES}
-    # @return [CallSites] of this process, now. Of sites that are left out no object is made.
+    # @return [CallSites] of this process, now. No object is made for omitted sites.
     def self.take(most: nil, by: :live_bytes)
       Memintro.untracked do
         totals, process = head

@@ -4,8 +4,8 @@ require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
-  # What memintro finds out about its own process: what is on, what was patched, which allocations no hook can see, and
-  # what would not work here and why. Frozen; `puts Memintro.doctor` is for people, {#to_h} for programs.
+  # The state of memintro in its own process: settings, patched slots, allocations that no hook can see, and what
+  # would not work here and why. Frozen; `puts Memintro.doctor` is for people, {#to_h} for programs.
   class Doctor
     # These files open this class, which `autoload` loads; required outside of it, they would load it again in a circle.
     require_relative "doctor/examination"
@@ -39,11 +39,11 @@ module Memintro
     attr_reader :slots
     # @return [Array<Hash>] each slot that is not patched: module, symbol, slot, value, state
     attr_reader :left_alone
-    # @return [Array<String>] what would not work here, why, and what to do
+    # @return [Array<String>] the parts that would not work here, with reasons and advice
     attr_reader :problems
-    # @return [Array<String>] what makes figures differ from what one might expect
+    # @return [Array<String>] reasons why figures may differ from expected ones
     attr_reader :notes
-    # @return [Array<String>] what no hook of this kind sees
+    # @return [Array<String>] allocations that no hook of this kind sees
     attr_reader :escapes
 
     # Examines this process. Loads the hook to ask it.

@@ -16,8 +16,8 @@ module Memintro
     # allocator only blocks that are tracked in full mode are judged. docs/leaks.md says what counts as a pointer, and
     # what a verdict does not mean.
     #
-    # The first sentences are about what weighs most: what leaked; what came while memintro tracked and is still there,
-    # by the Ruby objects that own it; and garbage of which Ruby does not know the size. For the last, a copy more is
+    # The first sentences are about what weighs most: what leaked; what came while memintro tracked and is still
+    # there, by the Ruby objects that own it; and garbage whose size Ruby does not know. For the last, another copy is
     # made before garbage is collected where memintro tracks.
     #
     # @param gc [Boolean] collect garbage first. Otherwise a block that only garbage points to counts as held

@@ -27,9 +27,9 @@ module Memintro
     # Returns the top call sites.
     #
     # @param n [Integer, nil] how many; nil: all
-    # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
-    # @param older_than_gcs [Integer, nil] count as live only blocks that outlived so many GCs, and leave out sites
-    #   without any: that shows what leaks, not caches that turn over. Visits every live block.
+    # @param by [Symbol] figure to sort by, one of {CallSite::FIGURES}
+    # @param older_than_gcs [Integer, nil] count as live only blocks that outlived this number of GCs, and leave out
+    #   sites without any: that shows what leaks, not caches that turn over. Visits every live block.
     # @param group [Symbol] sums over all sites of a `:file`, `:gem`, `:method`, or `:app`, the innermost line of the
     #   application; `:stack`, as {Memintro.stacks}. `:method`, `:app` and `:stack` need a `stack_depth` of at least 2.
     # @return [List<CallSite>] greatest first

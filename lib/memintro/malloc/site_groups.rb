@@ -8,16 +8,16 @@ module Memintro
   # to them.
   # @api private
   class SiteGroups
-    # What sites can be grouped by. `:line` and `:stack` are sites as they are.
+    # Groupings of sites. `:line` and `:stack` leave sites ungrouped.
     ALL = %i[line stack file gem method app].freeze
     # Groups that need whole stacks.
     STACKS = %i[stack method app].freeze
     # Names of what is no gem.
     APP = "(app)"
     STDLIB = "(stdlib)"
-    # Where no line of a stack belongs to the application.
+    # For stacks without a line of the application.
     OUTSIDE = "(no line of the application)"
-    # What a label says of a block besides its method.
+    # The prefix of a block's label before its method.
     INNER = /\A(?:(?:block(?: \(\d+ levels\))?|rescue|ensure) in )+/
     private_constant :INNER
 
@@ -36,7 +36,7 @@ module Memintro
 
     private
 
-    # Kind, name and line of the group's row. What is no line of Ruby stays by itself.
+    # Kind, name and line of the group's row. Sites that are not lines of Ruby stay ungrouped.
     def key(row)
       return [row[SiteRow::KIND], row[SiteRow::NAME], 0] unless row[SiteRow::KIND] == :ruby
 

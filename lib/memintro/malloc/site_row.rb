@@ -19,24 +19,24 @@ module Memintro
     SUMMED = [*Figures::SUMS, :marked_bytes].map { |name| COLUMNS.index(name) }.freeze
     # See {SUMMED}.
     MAXIMA = Figures::MAXIMA.map { |name| COLUMNS.index(name) }.freeze
-    # What rows of whole stacks have behind these: frozen arrays of path, line and label, the innermost first.
+    # Further fields of rows of whole stacks: frozen arrays of path, line and label, the innermost first.
     STACK = COLUMNS.size
-    # What rows of whole stacks in JSON have: these, without id and native callers.
+    # Fields of rows of whole stacks in JSON: these, without id and native callers.
     STACK_FIGURES = STACK - 1
 
     # What `native_callers` holds, which is nil where none is known: samples, live samples, and for each caller what
     # {NativeCaller} takes.
     CALLER_SAMPLES, CALLER_LIVE_SAMPLES, CALLERS = *0...3
 
-    # What `objects` holds, which is nil where no object was tracked. Bytes are those of slots.
+    # The contents of `objects`, which is nil if no object was tracked. Bytes are those of slots.
     OBJECT_COLUMNS = Figures.names(Figures::OBJECTS, :sum, :exact, :old)
     OBJECT_ALLOCATIONS, OBJECT_FREES, OBJECT_TOTAL_BYTES, OBJECT_FREED_BYTES = *0...4
 
-    # What it holds behind these if the objects are a sample.
+    # Its further fields if the objects are a sample.
     OBJECT_DOUBTS = %i[sum old].flat_map do |adds|
       %w[variance skew].flat_map { |doubt| Figures.names(Figures::OBJECTS, adds).map { |name| :"#{name}_#{doubt}" } }
     end.freeze
-    # What `old` and the rows of Memintro::Native.live_by_site begin with: bytes and blocks of some age.
+    # The first fields of `old` and of the rows of Memintro::Native.live_by_site: bytes and blocks of some age.
     OLD_BYTES, OLD_BLOCKS = *0...2
 
     # The sums of several rows, none of which has what another has. Variances of sites add up, because their samples are

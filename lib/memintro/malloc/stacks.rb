@@ -12,7 +12,7 @@ module Memintro
     #
     # @param limit [Integer, nil] how many; nil: all
     # @param site [CallSite, String, nil] only those of this line, by its site or its name; nil: of all
-    # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
+    # @param by [Symbol] figure to sort by, one of {CallSite::FIGURES}
     # @return [List<CallSite>] greatest first
     # @raise [ArgumentError, TypeError]
     # @raise [Error] unless tracking was started with a `stack_depth` of at least 2

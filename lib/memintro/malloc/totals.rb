@@ -29,7 +29,7 @@ module Memintro
       new(*figures.first(Figures::OF_PROCESS.size), figures[NATIVE.size], per_sample: figures[NATIVE.size + 1])
     end
 
-    # What Memintro::Native.totals has before the variances.
+    # The figures of Memintro::Native.totals before the variances.
     NATIVE = Figures.names(Figures::TOTALS, :sum, :exact, :state)
     private_constant :NATIVE
 
@@ -75,7 +75,7 @@ module Memintro
     end
 
     # @api private
-    # @return [Array<String>] what these figures lack, a line each
+    # @return [Array<String>] limits of these figures, a line each
     def caveats
       [*(dropped_caveat if dropped.positive?), *(missed_caveat if missed_frees.positive?)]
     end

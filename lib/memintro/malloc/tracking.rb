@@ -5,20 +5,20 @@ require_relative "../support/brake"
 require_relative "../support/defaults"
 
 module Memintro
-  # Methods of {Memintro} that start and stop tracking, and that return its sums. {Memintro} is extended with them when
-  # one of them is called first. What returns sums, ends tracking by itself or follows objects is more code than this,
-  # and is loaded when it is asked for.
+  # Methods of {Memintro} that start and stop tracking, and that return its sums. {Memintro} is extended with them
+  # when one of them is called first. Methods that return sums, end tracking automatically or follow objects need more
+  # code than this, and is loaded when it is asked for.
   module Tracking
     # Starts tracking with empty figures. Takes milliseconds: the malloc functions of every loaded module are
     # redirected, unless the process was preloaded. If the settings are already in force, nothing happens. Another
     # `mode` or `sample_bytes` takes effect at once and keeps what was collected, each block with its weight (with a
     # {stop} in between, nothing is kept). Other limits start again from zero.
     #
-    # What is not given is as configured: see {Configuration}, whose settings have the same names.
+    # Settings that are not given are as configured: see {Configuration}, whose settings have the same names.
     #
     # @param settings [Hash{Symbol => Object}]
     # @option settings [Symbol] :mode `:full`, every block; `:sampled`, estimates at a cost that can be left on
-    # @option settings [Integer, nil] :sample_bytes of sampled mode: one byte in so many is sampled on average
+    # @option settings [Integer, nil] :sample_bytes of sampled mode: one byte in this many is sampled on average
     # @option settings [Numeric, nil] :stop_after seconds after which tracking stops by itself, in forked children too.
     #   Given again, it counts from then
     # @option settings [Boolean, :sampled, Array<Class, String>] :objects also tracks Ruby objects by the line that made
@@ -78,9 +78,9 @@ module Memintro
     # block, and call sites can be read afterwards.
     #
     # @param settings [Hash] as for {start}; not allowed where tracking is on already
-    # @return [Totals] what happened during the block, in all threads; nothing under `MEMINTRO_DISABLE`
+    # @return [Totals] the changes during the block, in all threads; zeros under `MEMINTRO_DISABLE`
     # @raise [ArgumentError, TypeError] without a block, or on a wrong setting
-    # @raise [NotSeenError] if another library answers malloc before the hook; or whatever else {start} raises
+    # @raise [NotSeenError] if another library answers malloc before the hook; and the errors of {start}
     # @example
     #   Memintro.track { parse(document) }.live_bytes
     def track(**settings, &block)
@@ -134,16 +134,16 @@ module Memintro
     # @return [Integer]
     attr_reader :epoch
 
-    # Tracking that memintro itself needs for a while, if the block starts it. Whoever starts or stops tracking next has
-    # it to himself, as if it had been off.
+    # Marks tracking as borrowed by `to` if the block started it. The next explicit start or stop has it to himself,
+    # as if it had been off.
     #
     # @api private
-    # @param to [Object] who may take it back
+    # @param to [Object] the borrower
     # @return [nil]
     def lend_tracking(to)
       before = @epoch
       yield
-      # If another thread has started it amid this, it is that thread's.
+      # If another thread has started it meanwhile, it belongs to that thread.
       @lent = to if @epoch == before + 1
       nil
     end
@@ -174,7 +174,7 @@ module Memintro
 
     private
 
-    # What a start may change while the figures stay: which objects are tracked, and whether native callers are found.
+    # Settings that a start may change without clearing the figures: the tracked objects, and native callers.
     #
     # @return [Hash{Symbol => Object}]
     def changeable
@@ -208,7 +208,7 @@ module Memintro
       StopTimer.set(seconds)
     end
 
-    # What checks arguments is loaded for those that are not the usual ones.
+    # The code that checks arguments is loaded only for unusual ones.
     #
     # @param kind [Symbol] a method of {Arguments}
     # @return [Object, nil] the value; nil where it is nil and may be
@@ -261,7 +261,7 @@ module Memintro
       raise UnsupportedError, "this Ruby does not report new and freed objects; start without objects:" if wanted
     end
 
-    # What Ruby allocates for first calls does not belong to the program.
+    # Ruby's allocations for first calls do not belong to the program.
     def start_untracked(objects, seconds)
       Native.untracked_enter
       begun = yield

@@ -26,8 +26,8 @@ module Memintro
     attr_reader :usage_bytes
     # @return [Integer] of these, page cache that the kernel drops before it kills (`inactive_file`)
     attr_reader :reclaimable_bytes
-    # @return [Integer, nil] where the kernel begins to slow the group down (`memory.high`), the tightest of all groups
-    #   around this process too; nil: nowhere, and with version 1 always
+    # @return [Integer, nil] bytes from which on the kernel slows the group down (`memory.high`), the tightest of all
+    #   groups around this process too; nil: nowhere, and with version 1 always
     attr_reader :high_bytes
     # @return [Integer, nil] bytes from that group's usage to {high_bytes}
     attr_reader :high_distance_bytes

@@ -14,7 +14,7 @@ module Memintro
               2 => %w[memory.max memory.current inactive_file].freeze }.freeze
     private_constant :NAMES
 
-    # What one group's files say.
+    # The contents of one group's files.
     Level = Struct.new(:path, :limit, :usage, :reclaimable, :high) do
       def distance = limit && (limit - usage + reclaimable)
       def high_distance = high && (high - usage)

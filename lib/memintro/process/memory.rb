@@ -25,7 +25,7 @@ module Memintro
     FIGURES = %i[rss peak_rss pss uss swap vsize].freeze
     # See {ByName}.
     ATTRIBUTES = FIGURES
-    # Where each figure is found among what the extension answers.
+    # The place of each figure in the extension's answer.
     PLACES = { rss: [:sizes, 0], vsize: [:sizes, 1], peak_rss: [:peaks, 0], swap: [:peaks, 1], pss: [:shares, 0],
                uss: [:shares, 1], swap_pss: [:shares, 2] }.each_value(&:freeze).freeze
     private_constant :PLACES

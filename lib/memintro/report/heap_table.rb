@@ -28,7 +28,7 @@ module Memintro
     end
 
     # @param what [String] in the singular
-    # @param column [String] what the names are
+    # @param column [String] heading of the names
     # @param rows [Array<#name, #count, #bytes>] all of them, greatest first
     # @param paths [Boolean] whether the names are paths, to be shortened
     # @param pid [Integer, nil]

@@ -27,7 +27,7 @@ module Memintro
     # @raise [DumpError] if it is something else
     def self.read(text) = Native::Report.read(text)
 
-    # @param text [String] JSON in which only blocks and objects count that outlived so many collections
+    # @param text [String] JSON in which only blocks and objects count that outlived this number of collections
     # @param collections [Integer]
     # @return [Native::Report]
     # @raise [DumpError] if it is something else
@@ -41,7 +41,7 @@ module Memintro
     # @param io [#write]
     # @param format [Symbol] one of {FORMATS}
     # @param top [Integer, nil] how many call sites; nil: all
-    # @param by [Symbol, nil] what to sort by; nil: what fits the report
+    # @param by [Symbol, nil] figure to sort by; nil: the default of the report
     # @param app_root [String, nil] folder that paths are shown relative to; nil: the current one
     # @return [nil]
     # @raise [ArgumentError, TypeError]

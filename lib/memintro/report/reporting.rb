@@ -14,7 +14,7 @@ module Memintro
     # @param format [Symbol] `:text`, a table to read; `:json`; `:html`, a page with a flame graph; `:folded`, a line
     #   for each stack, as tools for flame graphs read them; `:speedscope`, for www.speedscope.app
     # @param top [Integer, nil] how many call sites; nil: all, the default for all formats but `:text`
-    # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
+    # @param by [Symbol] figure to sort by, one of {CallSite::FIGURES}
     # @param app_root [String, nil] folder that paths are shown relative to; nil: as configured, else the current one
     # @return [nil]
     # @raise [ArgumentError, TypeError]

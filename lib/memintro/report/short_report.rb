@@ -7,7 +7,7 @@ module Memintro
   # @api private
   module ShortReport
     # @param io [#write]
-    # @param by [Symbol] what it is sorted by
+    # @param by [Symbol] figure to sort by
     # @param top [Integer, nil] how many call sites; nil: all
     # @param root [String, nil] folder that paths are shown relative to; nil: the current one
     # @param colour [Boolean]

@@ -27,7 +27,7 @@ module Memintro
   class Background
     # Tells the thread to end.
     class Stop
-      # @param deadlock [Deadlock, nil] what the thread before has seen
+      # @param deadlock [Deadlock, nil] observations of the previous thread
       def initialize(deadlock = nil)
         @requested = false
         @deadlock = Deadlock.new(deadlock)
@@ -167,7 +167,7 @@ module Memintro
     # @api private
     # @return [Thread] dead where a fork has left it behind
     attr_reader :started
-    # @return [Exception, nil] what ended it, if not {#stop}
+    # @return [Exception, nil] the error that ended it, unless {#stop} did
     attr_reader :error
 
     # @api private

@@ -41,7 +41,7 @@ module Memintro
 
     private
 
-    # Settings are those of these variables from now on, whatever the program makes of them.
+    # Settings come from these variables from now on; later changes by the program have no effect.
     # @param variables [Hash{String => String}]
     def read_variables(variables)
       @variables = variables

@@ -40,7 +40,7 @@ module Memintro
     end
 
     # @api private
-    # @return [Array, nil] what was last seen
+    # @return [Array, nil] the last observation
     attr_reader :seen
 
     private

@@ -4,7 +4,7 @@ require_relative "../error"
 require_relative "../support/native"
 
 module Memintro
-  # What has to be done about Ractors while objects are followed, on two kinds of Rubies.
+  # Measures for Ractors while objects are followed, on two kinds of Rubies.
   #
   # Keeps a program alive on Rubies that crash when a Ractor begins while anything traces new objects, also by
   # `ObjectSpace.trace_object_allocations`: Ruby 3.1.2 reads the frame of a thread that has none yet. On those, tracking

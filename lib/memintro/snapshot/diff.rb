@@ -14,7 +14,7 @@ require_relative "../runtime/loader"
 require_relative "../support/units"
 
 module Memintro
-  # What changed between two {Snapshot}s, by class, type, file of instruction sequences, call site, GC counter and kind
+  # The changes between two {Snapshot}s, by class, type, file of instruction sequences, call site, GC counter and kind
   # of memory, largest growth first. Frozen; `later - earlier` makes one.
   #
   # @example
@@ -25,11 +25,11 @@ module Memintro
     extend Lazy
     include ByName
 
-    # Changes of each list that texts and pages show unless told otherwise.
+    # Default number of changes of each list in texts and pages.
     DEFAULT_TOP = 10
     # Formats that {#write} knows.
     FORMATS = %i[text json html].freeze
-    # What can be read by name: all that {#to_h} has, in its order, and each of the {#sections}.
+    # Names for {#[]}: all keys of {#to_h}, in its order, and each of the {#sections}.
     ATTRIBUTES = [:seconds, :same_process, :notes, :earlier, :later, :kinds, :sections, *Sections::TITLES.keys].freeze
     # Bytes that {#inspect} stays below.
     INSPECTED_BYTES = 2048
@@ -43,7 +43,7 @@ module Memintro
     attr_reader :kinds
     # @return [Hash{Symbol => List<Change>}] every list that both snapshots have
     attr_reader :sections
-    # @return [Array<String>] what limits the comparison: different processes or versions, parts that one snapshot lacks
+    # @return [Array<String>] limits of the comparison: different processes or versions, parts that one snapshot lacks
     attr_reader :notes
 
     # @api private

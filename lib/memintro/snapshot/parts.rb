@@ -14,7 +14,7 @@ module Memintro
     # {take} returns rows as Ruby objects. {json} returns JSON for callers outside the process: the extension makes its
     # lists, so that a process of any size makes almost no object for it.
     module Parts
-      # What can be asked for, and what it costs.
+      # The parts, with their costs.
       COSTS = {
         pss: "proportional and private memory: the kernel walks the page tables, 0.5 ms in a small process, 40 ms " \
              "for each GiB",
@@ -55,7 +55,7 @@ module Memintro
 
       # @param wanted [Array<Symbol>] see {check}
       # @param strict [Boolean] whether a part that cannot be had is an error, else it is named in `missing`
-      # @return [Hash{Symbol => Object}] what {Snapshot.new} takes
+      # @return [Hash{Symbol => Object}] arguments of {Snapshot.new}
       def self.take(wanted, strict:)
         # Loaded before the walk, because code that is loaded later would be counted. Signal handlers cannot autoload.
         Loader.need(:Occupancy)
@@ -102,7 +102,7 @@ module Memintro
         Time.at(0, (seconds * 1000).round, :millisecond).utc
       end
 
-      # What costs almost nothing, and what the kernel counts.
+      # Figures that cost almost nothing, and the kernel's.
       def self.light(wanted, strict)
         missing = {}
         data = { time: Time.now.to_f, monotonic_s: Process.clock_gettime(Process::CLOCK_MONOTONIC), parts: wanted,

@@ -20,7 +20,7 @@ module Memintro
       FIRST = 4096
       # Most bytes that are read from a pipe or a device, which may be endless.
       MOST = 1 << 30
-      # What may precede JSON: white space, and the byte order mark that some editors write.
+      # Text that may precede JSON: white space, and the byte order mark that some editors write.
       BEGINNING = /\A(?:\xEF\xBB\xBF)?[ \t\r\n]*(?=\{)/n
       private_constant :LISTS, :FIRST, :MOST, :BEGINNING
 
@@ -53,8 +53,8 @@ module Memintro
         raise SnapshotError, "#{named(path)} cannot be read: #{reason(e)}"
       end
 
-      # @param text [String] what {text} made
-      # @param path [String] what to call it in errors
+      # @param text [String] result of {text}
+      # @param path [String] its name in errors
       # @return [Snapshot]
       # @raise [SnapshotError]
       def self.parse(text, path = "the snapshot")

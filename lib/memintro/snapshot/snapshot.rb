@@ -28,7 +28,7 @@ module Memintro
     # or binary if it is not valid UTF-8.
     class Row < HeapRow; end
 
-    # What can be read by name: all that {#to_h} has, in its order.
+    # Names for {#[]}: all keys of {#to_h}, in its order.
     ATTRIBUTES = %i[time monotonic_s parts missing process memory account account_private cgroup gc gc_heaps totals
                     call_sites_left_out call_sites types classes internals iseqs occupancy].freeze
     # Most bytes of {#inspect}, for a process of any size: rbtrace sends it back in one datagram.
@@ -58,7 +58,7 @@ module Memintro
     attr_reader :gc
     # @return [Hash{Integer => Hash}, nil] `GC.stat_heap`, by size pool; nil before Ruby 3.2
     attr_reader :gc_heaps
-    # @return [Array<Symbol>] what was asked for beyond the light part
+    # @return [Array<Symbol>] the requested parts beyond the light one
     attr_reader :parts
     # @return [Hash{Symbol => String}] the parts and figures that could not be read, and why
     attr_reader :missing

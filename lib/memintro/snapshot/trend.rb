@@ -10,7 +10,7 @@ require_relative "../support/style"
 require_relative "../support/untracked_text"
 
 module Memintro
-  # What grew over a series of {Snapshot}s: each figure with its slope per minute (Theil and Sen) and the confidence
+  # The growth over a series of {Snapshot}s: each figure with its slope per minute (Theil and Sen) and the confidence
   # that it grows at all (the test of Mann and Kendall, with the correction of Yue and Wang for values that depend on
   # the ones before, and Student's test of the steps). Frozen.
   #
@@ -30,9 +30,9 @@ module Memintro
     include ByName
     prepend UntrackedText
 
-    # What can be read by name: all that {#to_h} has, in its order.
+    # Names for {#[]}: all keys of {#to_h}, in its order.
     ATTRIBUTES = %i[snapshots confidence notes series].freeze
-    # Series that texts and pages show unless told otherwise.
+    # Default number of series in texts and pages.
     DEFAULT_TOP = 20
     # Most snapshots that are read; of more, this many are chosen at even distances.
     MOST = 100
@@ -68,12 +68,12 @@ module Memintro
       freeze
     end
 
-    # @return [List<Series>] what grows with at least {#confidence}
+    # @return [List<Series>] figures that grow with at least {#confidence}
     def growing
       List.new(series.select { |one| sure?(one) })
     end
 
-    # @return [List<Series>] what was greater in each snapshot than in the one before
+    # @return [List<Series>] figures that were greater in each snapshot than in the one before
     def every_step
       List.new(series.select(&:every_step))
     end
@@ -120,7 +120,7 @@ module Memintro
       JsonText.dump({ memintro_trend: 2, **to_h(top.is_a?(Integer) ? top : nil) }) << "\n"
     end
 
-    # @return [Array<String>] what limits the result
+    # @return [Array<String>] limits of the result
     def notes
       if few?
         few = "#{snapshots.size} snapshots are too few for #{percent} certainty; take at least 5."

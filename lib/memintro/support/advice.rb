@@ -28,8 +28,8 @@ module Memintro
     # @return [Boolean] whether advice is for somebody who has run a command
     def self.names_commands? = Thread.current.thread_variable_get(KEY) ? true : false
 
-    # @param methods [String] what names methods
-    # @param commands [String] what names commands
+    # @param methods [String] text that names methods
+    # @param commands [String] text that names commands
     # @return [String] one of both
     def self.pick(methods, commands)
       names_commands? ? commands : methods
@@ -37,7 +37,7 @@ module Memintro
 
     # @param name [String] of a class
     # @param pid [Integer, String] of its process
-    # @return [String] what says who holds its objects
+    # @return [String] the call or command that finds holders of its objects
     def self.holders(name, pid = "PID")
       pick("Memintro.holders(#{name.dump})",
            "memintro holders #{pid} --class #{PLAIN.match?(name) ? name : name.dump}")

@@ -5,8 +5,8 @@ module Memintro
   # The allocators that memintro knows besides that of the C library.
   # @api private
   module Allocators
-    # What the name of the library's file begins with, how the names of files to preload go on, and the figures
-    # which, with these factors, add up to the bytes that it has from the kernel.
+    # The beginning of the library's file name, the rest of the names of files to preload, and the figures which, with
+    # these factors, add up to the bytes that it has from the kernel.
     Allocator = Struct.new(:library, :endings, :held)
     ALL = {
       jemalloc: Allocator.new("libjemalloc", %w[.so.2], { resident: 1 }),

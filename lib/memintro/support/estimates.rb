@@ -22,8 +22,8 @@ module Memintro
   #   site.live_bytes_standard_error    # => 5190137.2
   #   site.interval(:live_bytes)        # => [42_017_231, 63_142_912]
   module Estimates
-    # What is known of the error of a figure: how much of it one of its own sampled blocks stands for, and the same of
-    # the blocks that it is a part of; the standard error; the least and the most that the truth is likely to be.
+    # The error of a figure: how much of it one of its own sampled blocks stands for, and the same for the blocks that
+    # it is a part of; the standard error; the least and the most that the truth is likely to be.
     # @api private
     Estimate = Struct.new(:variance, :own_per_sample, :per_sample, :standard_error, :interval)
     private_constant :Estimate
@@ -52,7 +52,7 @@ module Memintro
 
     # @param name [Symbol] one of the class's `ESTIMATES`
     # @return [Array(Numeric, Numeric)] the least and the most that the truth is likely to be: it lies between them in
-    #   93 to 97 of 100 cases, however few blocks were sampled. Of exact figures both are the figure.
+    #   93 to 97 of 100 cases, for any number of sampled blocks. For an exact figure, both are the figure.
     # @raise [ArgumentError] if there is no such figure
     # @example
     #   site.live_bytes               # => 524_288
@@ -120,7 +120,7 @@ module Memintro
     end
 
     # @api private
-    # @param noun [String] what is counted, in the singular
+    # @param noun [String] the counted thing, in the singular
     # @return [String] as {#shown}, such as `"1 block"`, `"~48 ±7 blocks"`
     def counted(name, noun, &format)
       "#{shown(name, &format)} #{Units.noun(public_send(name), noun)}"

@@ -7,8 +7,8 @@ module Memintro
   #
   # @api private
   module Files
-    # What a file that is open for writing is extended with. The kernel ends a process that makes a file larger than its
-    # limit of file sizes (ulimit -f). This raises instead, before anything is written.
+    # Extends a file that is open for writing. The kernel ends a process that makes a file larger than its limit of
+    # file sizes (ulimit -f). This raises instead, before anything is written.
     module Bounded
       # @return [Integer] bytes that the file may still grow by
       attr_writer :room

@@ -50,7 +50,7 @@ module Memintro
       raise Invalid, e.message
     end
 
-    # @return [String] the text in UTF-8, or as binary if that is not what it is: equal names are equal then, whatever
+    # @return [String] the text in UTF-8, or as binary if it is not valid UTF-8: equal names are equal then, whatever
     #   encoding Ruby had them in
     # @api private
     def self.normal(text)

@@ -3,9 +3,9 @@
 require_relative "json_text"
 
 module Memintro
-  # What figures give that have a list of rows among them: rows as hashes, and JSON that begins with the number of its
-  # layout. A class that includes this after {ValueObject} names the list in `LISTED`, the first member of its JSON in
-  # `HEAD`, and the number in `LAYOUT`.
+  # Conversions of figures with a list of rows: rows as hashes, and JSON that begins with the number of its layout. A
+  # class that includes this after {ValueObject} names the list in `LISTED`, the first member of its JSON in `HEAD`,
+  # and the number in `LAYOUT`.
   module ListedFigures
     # @return [Hash{Symbol => Object}] all figures, with rows as hashes
     def to_h

@@ -30,7 +30,7 @@ module Memintro
     VARIABLES = { first_free: "MEMINTRO_REPORT_HOLDER", appointed: "MEMINTRO_FIRST_PID" }.freeze
     # Holds when `memintro run` or `env` began, or the first process that was not started by them.
     SINCE = "MEMINTRO_SINCE"
-    # What is added to FILE, and what the link leads to, before the process id. The hook has the same texts.
+    # The suffix of FILE, and the target of the link before the process id. The hook has the same texts.
     CLAIM = ".memintro-claim"
     TARGET = "memintro-report-of-process-"
     # Tries to get the folder's lock, and seconds between them.
@@ -109,7 +109,7 @@ module Memintro
       @since = Float(ENV[SINCE] ||= self.class.now, exception: false) || Time.now.to_f
     end
 
-    # @return [String] what the variable holds if this process is the owner
+    # @return [String] the value of the variable if this process is the owner
     def sign
       @first_free ? "#{@pid} #{@path.b}".b : @pid.to_s
     end

@@ -58,7 +58,7 @@ module Memintro
       pipe&.close
     end
 
-    # What is rendered, as one text. No class is loaded for it, because few reports need that.
+    # The rendered output as one text, without a class of its own, because few reports need it.
     #
     # @yieldparam io [#write]
     # @return [String]

@@ -26,7 +26,7 @@ module Memintro
 
     # First bytes of the extension, which have the note of ext/memintro/src/built_for.rs.
     NOTE_BYTES = 4096
-    # What the note says.
+    # The contents of the note.
     NOTE = /memintro\0+Ruby ((\d+\.\d+)\S*) ABI /n.freeze
     private_constant :NOTE_BYTES, :NOTE
 
@@ -59,7 +59,7 @@ module Memintro
       found = File.stat(file)
       return "#{file} is no file, but a #{found.ftype}" unless found.file?
 
-      # Where the table of sections begins, bytes of each entry, and their number: it is the end of an ELF file.
+      # The offset of the table of sections, the bytes of each entry, and their number: it is the end of an ELF file.
       begins, bytes, number = File.binread(file, 64)&.unpack("@40Q @58SS") if found.size >= 64
       return if begins.nil? || found.size >= (whole = begins + (bytes * number))
 
@@ -68,7 +68,7 @@ module Memintro
       nil
     end
 
-    # @return [Array(String, String), nil] what the note says: a version of Ruby, and its first two parts
+    # @return [Array(String, String), nil] contents of the note: a version of Ruby, and its first two parts
     def self.compiled_for(file)
       File.binread(file, NOTE_BYTES)&.match(NOTE)&.captures if File.file?(file)
     rescue SystemCallError
@@ -115,7 +115,7 @@ module Memintro
       find(TOOL)
     end
 
-    # @return [String] what to say and do where that program is not
+    # @return [String] the error for a missing program, with advice
     def self.no_tool
       "the tool is not built: there is no #{tool}. In a checkout run bin/setup; for an installed gem run " \
         "gem pristine memintro."

@@ -3,7 +3,7 @@
 require_relative "../version"
 
 module Memintro
-  # What a report of this process has from Ruby.
+  # The facts from Ruby in a report of this process.
   # @api private
   module ProcessFacts
     # @return [Array<String>] the versions of memintro and of Ruby, what Ruby was built for, the time, and the program

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Decides whether a figure is above a limit from several readings of it, some of which may be disturbed: a cache grew,
-  # or the collector took a stale word for an object.
+  # Decides whether a figure is above a limit from several readings, some of which may be disturbed: a cache grew, or
+  # the collector took a stale word for an object.
   #
   # It is Wald's sequential test of signs. Readings above the limit are counted against the others, until one side leads
   # by `lead`. If at most one reading in four is disturbed, either verdict is wrong with a probability of at most

@@ -10,7 +10,7 @@ module Memintro
   # All settings. The name here is also the attribute in {Configuration}, the flag (`--max-sites`) and the variable
   # (`MEMINTRO_MAX_SITES`). Plain Ruby without the extension, because the command must start quickly.
   module Settings
-    # What a report can be sorted by.
+    # Figures by which a report can be sorted.
     SORTABLE = Figures::SORTABLE
 
     # One setting, with all that is known of it; `rake settings` writes what other files need.
@@ -41,7 +41,7 @@ module Memintro
       end
 
       # @param text [String]
-      # @param called [String] what the text was given for, for the message
+      # @param called [String] name of the setting, for the message
       # @return [Object] the value
       # @raise [ArgumentError]
       def parse(text, called = variable)
@@ -80,7 +80,7 @@ module Memintro
       end
 
       # @param beyond [Object] whether it is the greatest value that was passed
-      # @return [String] what the flag and the variable allow, in words
+      # @return [String] the values that the flag and the variable allow, in words
       def expected(beyond = nil)
         limit = " and at most #{most}" if beyond
         case kind

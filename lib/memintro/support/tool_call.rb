@@ -7,7 +7,7 @@ module Memintro
   # @api private
   module ToolCall
     # @param arguments [Array<String>]
-    # @return [Array(String, String, Process::Status)] what it printed, what it complained of, and how it ended
+    # @return [Array(String, String, Process::Status)] its output, its errors, and its status
     # @raise [SystemCallError] if it cannot be started
     def self.capture(*arguments)
       pipes = Array.new(2) { IO.pipe(binmode: true) }

@@ -26,7 +26,7 @@ module Memintro
       raise TypeError, wrong.call unless Array === value
       raise ArgumentError, "#{wrong.call}, at least one" if value.empty?
 
-      # Classes may have a hash and an eql? of their own, too.
+      # Classes may also have a hash and an eql? of their own.
       value.map { |one| class_or_name(one, wrong) }.uniq { |one| String === one ? one : ID.bind_call(one) }.freeze
     end
 

@@ -46,7 +46,7 @@ module Memintro
     end
     private_class_method :make_folder
 
-    # Where links lead, also to a file that is not there yet.
+    # The target of links, which may be a file that does not exist yet.
     def self.target(path)
       MOST_LINKS.times do
         return path unless File.symlink?(path)

@@ -3,8 +3,8 @@
 require_relative "../../support/files"
 
 module Mwrap
-  # The `MWRAP` variable: `dump_path:FILE,dump_min:BYTES` or `dump_fd:N,dump_min:BYTES`. Where both targets are given
-  # the path counts; it is appended to.
+  # The `MWRAP` variable: `dump_path:FILE,dump_min:BYTES` or `dump_fd:N,dump_min:BYTES`. If both targets are given the
+  # path counts; it is appended to.
   module DumpAtExit
     # @api private
     # @param text [String, nil] the variable

@@ -26,7 +26,7 @@ module Memintro
 
       # @return [String] of the class, file, counter …
       attr_reader :name
-      # @return [Symbol] what {#before}, {#after} and {#growth} are in: `:bytes`, `:ms` or `:count`
+      # @return [Symbol] unit of {#before}, {#after} and {#growth}: `:bytes`, `:ms` or `:count`
       attr_reader :unit
       # @return [Numeric]
       attr_reader :before
@@ -94,12 +94,12 @@ module Memintro
         Units.uncertain_growth(count_growth, error_of(:count_growth), :count) if count_growth
       end
 
-      # @return [String] what there was, to be read
+      # @return [String] the earlier value as text
       def before_text
         shown(:before) { |number| Units.plain(number, unit) }
       end
 
-      # @return [String] what there is, to be read
+      # @return [String] the later value as text
       def after_text
         shown(:after) { |number| Units.plain(number, unit) }
       end
@@ -110,7 +110,7 @@ module Memintro
       end
 
       # @api private
-      # @return [Array] what Memintro::Native.diff takes
+      # @return [Array] arguments of Memintro::Native.diff
       def row
         doubts = @variances && [@variances, @per_sample].map { |all| ESTIMATES.map { |figure| all.fetch(figure, 0.0) } }
         [name, unit, before, after, count_before, count_after, at_least, doubts]

@@ -18,7 +18,7 @@ module Memintro
       OBJECTS = { object_bytes: [], live_objects: [] }.freeze
       # The same of the totals.
       TOTAL = { live_bytes: %i[allocated_bytes freed_bytes], live_blocks: %i[allocations frees] }.freeze
-      # What {Change} calls the figures of a site.
+      # Names of a site's figures in {Change}.
       BYTES = %i[before after growth].freeze
       # See {BYTES}.
       COUNTS = %i[count_before count_after count_growth].freeze
@@ -135,7 +135,7 @@ module Memintro
 
         figures.zip([BYTES, COUNTS]).reduce({}) do |found, ((name, flows), names)|
           before, after = [old, new].map { |sites| sum(sites, name) }
-          # What objects came and went is not told apart here.
+          # Objects that came and went are not distinguished here.
           between = sampled || flows.empty? ? [before + after] : flows.map { |flow| sum(new, flow) - sum(old, flow) }
           found.merge(names.zip([before, after, growth(before, after, *between)]).to_h)
         end

@@ -17,7 +17,7 @@ module Memintro
                  object_sites: "tracked objects by call site", malloc: "malloc, all of the process",
                  call_sites: "malloc by call site", occupancy: "heap pages", gc: "GC counters",
                  gc_heaps: "GC by size pool" }.freeze
-      # What the names of a list are; the names of all other lists are counters.
+      # The kind of names in a list; the names of all other lists are counters.
       LAST = { memory: "memory", account: "row", account_private: "row",
                types: "type", classes: "class", iseqs: "file", iseq_locations: "line",
                internals: "kind", retained: "call site", object_sites: "call site", call_sites: "call site" }.freeze
@@ -28,7 +28,7 @@ module Memintro
 
       # @param earlier [Snapshot]
       # @param later [Snapshot]
-      # @return [Hash{Symbol => List<Change>}] what both have, greatest growth first; what did not change is left out
+      # @return [Hash{Symbol => List<Change>}] changed figures that both snapshots have, greatest growth first
       def self.compare(earlier, later)
         found = {
           memory: numbers(memory(earlier), memory(later)), account: account(earlier.account, later.account),

@@ -14,7 +14,7 @@ module Memintro
 
       # @param earlier [Snapshot]
       # @param later [Snapshot]
-      # @param sections [Hash{Symbol => List<Change>}] what changed
+      # @param sections [Hash{Symbol => List<Change>}] the changes
       # @return [List<Change>] those that both snapshots have, greatest growth first
       def self.compare(earlier, later, sections)
         kinds = [malloc(sections), iseqs(earlier, later), *objects(earlier, later), tracked(sections)].compact

@@ -63,7 +63,7 @@ module Memintro
         last - first
       end
 
-      # @return [String] what it grows by in a minute, to be read
+      # @return [String] growth in a minute, as text
       def slope_text
         "#{'~' if estimated?}#{Units.signed(slope_per_minute.round, unit)}"
       end
@@ -74,7 +74,7 @@ module Memintro
       end
 
       # @api private
-      # @return [Array] what Memintro::Native.trend takes
+      # @return [Array] arguments of Memintro::Native.trend
       def row
         is_path = %i[call_sites object_sites iseqs].include?(section)
         [Diff::Sections::LAST.fetch(section, "GC"), name, is_path, unit, values, slope_per_minute.to_f, confidence.to_f,
