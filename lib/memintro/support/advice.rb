@@ -10,9 +10,7 @@ module Memintro
   module Advice
     # Of threads that work for the command.
     KEY = :memintro_names_commands
-    # A name that a shell takes as it is.
-    PLAIN = /\A[\w:]+\z/
-    private_constant :KEY, :PLAIN
+    private_constant :KEY
 
     # In the block commands: what it makes is for somebody who has run the command.
     # @return [Object] the block's value
@@ -33,14 +31,6 @@ module Memintro
     # @return [String] one of both
     def self.pick(methods, commands)
       names_commands? ? commands : methods
-    end
-
-    # @param name [String] of a class
-    # @param pid [Integer, String] of its process
-    # @return [String] the call or command that finds holders of its objects
-    def self.holders(name, pid = "PID")
-      pick("Memintro.holders(#{name.dump})",
-           "memintro holders #{pid} --class #{PLAIN.match?(name) ? name : name.dump}")
     end
   end
 end
