@@ -77,7 +77,7 @@ pub struct VmWords {
 }
 
 impl VmWords {
-    /// Words of which none is known, or the number of collections alone.
+    /// Words that are all unknown, except perhaps the number of collections.
     #[must_use]
     pub const fn unknown(collections: *mut usize) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl VmWords {
     }
 }
 
-/// Where the VM keeps what it tells of a new object, as found and checked by the extension while the program runs.
+/// The places where the VM keeps data of a new object, found and checked by the extension at run time.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ObjectWords {

@@ -10,9 +10,9 @@ pub(crate) mod computed;
 /// A figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// What only grows.
+    /// A figure that only grows.
     Sum(u64),
-    /// What may be below zero.
+    /// A figure that may be negative.
     Difference(i64),
     /// A mean.
     Mean(f64),
@@ -189,7 +189,7 @@ impl Reader {
         (self.value)(record, None)
     }
 
-    /// What is known of its error, if it has one.
+    /// Its variance and skew, if it is an estimate.
     #[must_use]
     pub fn estimate<'a>(&self, estimates: &'a Estimates) -> Option<&'a Estimate> {
         (self.estimate)(estimates)

@@ -15,7 +15,7 @@ use crate::report::Report;
 use crate::sites::Sites;
 use crate::text::{Options, stacks};
 
-/// What a report is written with.
+/// Options of a report.
 #[derive(Clone, Debug)]
 pub struct Choices {
     /// The figure that call sites are sorted by.

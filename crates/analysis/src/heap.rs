@@ -64,7 +64,7 @@ pub struct Pool {
     pub slots: u64,
     /// Slots that are taken.
     pub live: u64,
-    /// Pages of which few slots are taken.
+    /// Pages with few used slots.
     pub sparse_pages: u64,
     /// Slots that are taken on these.
     pub sparse_live: u64,

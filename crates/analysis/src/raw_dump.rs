@@ -147,7 +147,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Reads a raw dump. Time and memory are linear in the file's length, whatever it says of itself.
+/// Reads a raw dump. Time and memory are linear in the file's length, for any contents.
 ///
 /// # Errors
 /// [`Error`] says what is wrong with the file.

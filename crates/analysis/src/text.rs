@@ -76,7 +76,7 @@ impl Report {
         }
     }
 
-    /// How it was tracked, where that is known.
+    /// The way of tracking, if it is known.
     fn manner(&self) -> Option<String> {
         let process = &self.process;
         let mode = process.mode.as_deref()?;
@@ -91,7 +91,7 @@ impl Report {
         Some(format!("{mode} mode{distance}, {start}"))
     }
 
-    /// How it ended, where it could not report itself.
+    /// The way it ended, if it could not report itself.
     fn ending(&self) -> Option<String> {
         if let Some(signal) = self.process.signal.filter(|signal| *signal > 0) {
             let name = i32::try_from(signal).ok().and_then(signal_hook::low_level::signal_name);
@@ -292,7 +292,7 @@ fn remaining_error(sums: &Sums<'_>, sites: &Sites) -> Option<f64> {
     })
 }
 
-/// What a reader of estimates must know.
+/// The note about estimates.
 pub(crate) fn caution(sample_bytes: Option<i64>) -> String {
     let distance = match sample_bytes {
         Some(mean) if mean > 0 => format!(", one byte in {}", count(mean)),
@@ -304,7 +304,7 @@ pub(crate) fn caution(sample_bytes: Option<i64>) -> String {
     )
 }
 
-/// What the totals lack, a line each.
+/// Limits of the totals, a line each.
 pub(crate) fn caveats(figures: &Figures) -> Vec<String> {
     let mut lines = Vec::new();
     if figures.dropped > 0 {

@@ -25,7 +25,7 @@ pub enum Value {
     Members(Vec<(String, Value)>),
 }
 
-/// What is asked for a member that is not there.
+/// The value of a missing member.
 static NULL: Value = Value::Null;
 
 /// Values by name.

@@ -25,12 +25,12 @@ use crate::lookup::postponing::Postponed;
 use crate::vm::machine_stack;
 use crate::{hook_link, lookup};
 
-/// What is known so far. Whoever finds it taken does without.
+/// The known callers. A thread that finds the lock taken does without them.
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 /// The hook samples them.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// What the program wants, one of the three below.
+/// The program's choice, one of the three below.
 static WANTED: AtomicU32 = AtomicU32::new(NOT_SAID);
 const NOT_SAID: u32 = 0;
 const NEVER: u32 = 1;
@@ -47,7 +47,7 @@ struct Known {
     names: Names,
 }
 
-/// What native callers need of Ruby.
+/// The parts of Ruby that native callers need.
 pub(crate) const ALLOCATE: &std::ffi::CStr = c"ruby_xmalloc";
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -92,7 +92,7 @@ pub(crate) fn rubys_sites(sites: Vec<u32>) -> Vec<u32> {
     })
 }
 
-/// What the program has said, else what its variables say.
+/// The program's choice, or else that of its variables.
 fn wanted() -> u32 {
     match WANTED.load(Ordering::Relaxed) {
         NOT_SAID => {
@@ -122,7 +122,7 @@ pub(crate) fn follow_mode(ruby: &Ruby, api: &'static HookApi) {
     } else if !HAS_BEGUN.swap(true, Ordering::AcqRel) {
         untracked(api, || begin(ruby, api));
     } else if !IS_ON.load(Ordering::Relaxed) {
-        // What was counted before is no part of what comes now.
+        // Earlier counts do not belong to later ones.
         if let Some(known) = KNOWN.lock().as_mut() {
             known.tally = Tally::default();
         }

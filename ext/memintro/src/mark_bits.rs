@@ -36,7 +36,7 @@ const AT_A_TIME: usize = 32;
 /// Pages that are searched.
 const MOST_PAGES: usize = 32;
 
-/// What a marking has found out about some objects.
+/// The results of a marking for some objects.
 struct Seen(UnsafeCell<Vec<(usize, Mark)>>);
 // SAFETY: it is used by one thread at a time, with the VM's lock, and not while it is used already.
 unsafe impl Sync for Seen {}
@@ -76,7 +76,7 @@ fn add(slot: usize, mark: Mark) {
     });
 }
 
-/// What Ruby's function has answered for an object.
+/// The answer of Ruby's function for an object.
 pub(crate) fn note(slot: usize, mark: Mark) {
     if TRIES.load(Ordering::Relaxed) == 0 || are_found() {
         return;

@@ -24,7 +24,7 @@ use crate::objects::{Refusal, objects, on_freed};
 
 /// Whether marks tell of the ends.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// A collection was not told.
+/// Ruby did not report a collection.
 static HAS_MISSED: AtomicBool = AtomicBool::new(false);
 static POSTPONED: OnceLock<Option<Postponed>> = OnceLock::new();
 

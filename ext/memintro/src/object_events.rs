@@ -50,7 +50,7 @@ pub(crate) const MARKED: u32 = 0x0080_0000;
 // As in ruby/debug.h: the handler may be called at any time, and takes Ruby's argument as it is.
 const SAFE_AND_RAW: c_int = 0x01 | 0x04;
 
-/// What the events need, looked up once.
+/// The functions for the events, looked up once.
 pub(crate) struct Functions {
     add: AddHook,
     remove: RemoveHook,
@@ -75,7 +75,7 @@ static FOLLOWERS: [OnceLock<&Follower>; 2] = [const { OnceLock::new() }; 2];
 /// Whether there is the object that Ruby asks to update its references.
 static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
-/// What this Ruby lacks for following objects.
+/// Functions that this Ruby lacks for following objects.
 pub(crate) fn missing() -> Vec<&'static str> {
     lookup::missing(&NEEDED)
 }

@@ -18,7 +18,7 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 /// Whether only some classes are tracked.
 static IS_CHOOSY: AtomicBool = AtomicBool::new(false);
 
-/// One object in so many is followed; 0: all of them.
+/// One object in this many is followed; 0: all of them.
 static MEAN: AtomicU64 = AtomicU64::new(0);
 
 /// The classes that are tracked, if not all are.
@@ -32,7 +32,7 @@ fn chosen<R>(use_it: impl FnOnce(&mut Option<Watched>) -> R) -> R {
     use_it(unsafe { &mut *CHOSEN.0.get() })
 }
 
-/// What the hook reads of new objects by itself.
+/// The words that the hook itself reads of new objects.
 static WORDS: ObjectWords = object_words::unknown(on_made);
 
 /// Whether it does.
@@ -46,7 +46,7 @@ pub(crate) enum Objects {
     None,
     All,
     Of(Wanted),
-    /// One in so many.
+    /// One in this many.
     Sampled(u64),
 }
 

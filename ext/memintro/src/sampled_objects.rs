@@ -16,7 +16,7 @@ use crate::markings::{self, Mark};
 use crate::object_events::{self, Functions, MADE, MARKED};
 use crate::objects::{Refusal, objects};
 
-/// One object in so many is sampled by default.
+/// By default, one object in this many is sampled.
 pub(crate) const MEAN: u64 = 512;
 
 /// How many objects are passed over before the next one that is sampled. It is changed with the VM's lock only.
@@ -24,7 +24,7 @@ static LEFT: AtomicU64 = AtomicU64::new(0);
 /// Not all sampled objects could be looked at when it was due: it is unknown whether each is in its slot.
 static IN_DOUBT: AtomicBool = AtomicBool::new(false);
 
-/// Samples one object in so many from now on. The event for markings is turned on first and off last.
+/// Samples one object in this many from now on. The event for markings is turned on first and off last.
 pub(crate) fn begin(api: &HookApi, vm: &Functions, mean: u64) -> Result<Status, Refusal> {
     let Some(markings) = markings::begin() else { return Err(Refusal::Missing) };
     vm.listen(on_marked, MARKED).map_err(Refusal::Raised)?;

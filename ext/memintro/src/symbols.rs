@@ -83,7 +83,7 @@ fn look_up(address: u64) -> Option<libc::Dl_info> {
     at((address as usize).wrapping_sub(1))
 }
 
-/// What the loader knows of an address.
+/// The loader's data of an address.
 fn at(address: usize) -> Option<libc::Dl_info> {
     let inside = std::ptr::without_provenance::<libc::c_void>(address);
     // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.

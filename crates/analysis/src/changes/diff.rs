@@ -1,4 +1,4 @@
-//! What changed, as a text: a verdict, then a table for each list.
+//! The text of a diff: a verdict, then a table for each list.
 
 use std::io::{self, Write};
 
@@ -59,7 +59,7 @@ pub struct Section {
     pub changes: Vec<Change>,
 }
 
-/// What changed between two snapshots.
+/// The changes between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diff {
     /// The first line.
@@ -70,7 +70,7 @@ pub struct Diff {
     pub program: Option<String>,
     /// For whom advice is.
     pub advice: Advice,
-    /// What limits the comparison.
+    /// The limits of the comparison.
     pub notes: Vec<String>,
     /// All lists.
     pub sections: Vec<Section>,
@@ -268,7 +268,7 @@ impl Writer<'_> {
     }
 }
 
-/// What grew most and, if there is room, what shrank most.
+/// The greatest growth and, if there is room, the greatest shrinkage.
 fn most<'a>(changes: &[&'a Change], top: usize) -> Vec<&'a Change> {
     if changes.len() <= top {
         return changes.to_vec();

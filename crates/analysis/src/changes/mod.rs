@@ -1,4 +1,4 @@
-//! What changed between two snapshots, and what grew over several, as texts and pages for people.
+//! Texts and pages about the changes between two snapshots, and the growth over several.
 
 mod account;
 mod change;
@@ -11,7 +11,7 @@ pub use change::{Amount, Change, Doubts, Measure, Number};
 pub use diff::{Diff, Section};
 pub use trend::{Series, Trend};
 
-/// What texts and pages depend on.
+/// Options of texts and pages.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Rows of each table; `None`: all.

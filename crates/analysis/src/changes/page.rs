@@ -1,4 +1,4 @@
-//! What changed, as a page.
+//! The page of a diff.
 
 use std::io::{self, Write};
 

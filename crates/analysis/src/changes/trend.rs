@@ -1,4 +1,4 @@
-//! What grew over several snapshots: a verdict, then a table; in a page with the course of each figure.
+//! The growth over several snapshots: a verdict, then a table; a page also has the course of each figure.
 
 use std::io::{self, Write};
 
@@ -53,7 +53,7 @@ pub struct Trend {
     pub duration: String,
     /// The program.
     pub program: Option<String>,
-    /// What limits the result.
+    /// The limits of the result.
     pub notes: Vec<String>,
     /// When each snapshot was taken, in minutes since the first.
     pub minutes: Vec<f64>,

@@ -51,6 +51,6 @@ fn text(names: &Names, frame: &Frame) -> String {
         Some(label) => format!("{} ({place})", printable(label)),
         None => place,
     };
-    // What would be taken for the end of a frame. Ends of lines are not printable.
+    // Characters that would end a frame. Line ends are already escaped.
     text.replace(';', "%3B")
 }

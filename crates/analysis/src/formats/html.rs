@@ -16,7 +16,7 @@ use crate::text::units::counted;
 use crate::text::{caution, caveats};
 
 const BODY: &str = include_str!("../page/flame.html");
-/// What to do where there are no stacks.
+/// Advice for a report without stacks.
 const FLAT: &str =
     "Each line stands alone. With stack_depth: 16 (--stack-depth 16) its callers are above it.";
 
@@ -149,7 +149,7 @@ impl Page<'_> {
     }
 }
 
-/// What a file belongs to: 0, the application; 1, a gem; 2, Ruby's own library; 3, no line of Ruby.
+/// The owner of a file: 0, the application; 1, a gem; 2, Ruby's own library; 3, no line of Ruby.
 fn family(path: &[u8], line: u32) -> u32 {
     match line {
         0 => 3,

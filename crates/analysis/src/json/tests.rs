@@ -1,4 +1,4 @@
-//! What the JSON looks like, byte by byte where that matters and as values elsewhere.
+//! The form of the JSON, byte by byte where that matters and as values elsewhere.
 
 use memintro_abi::{BlockFigures, Estimated, ObjectFigures, SiteRecord};
 use serde_json::{Value, json};

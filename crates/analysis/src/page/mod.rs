@@ -9,7 +9,7 @@ use crate::text::printable;
 const STYLE: &str = include_str!("style.css");
 const STYLE_HASH: &str = "sha256-ifNY+q0dtKOLlEzfZ3oOxSXyQ40Mw7aAmzZTvQJrsE0=";
 const COMMON: &str = include_str!("common.js");
-/// What a page that a script fills says where no script runs.
+/// The text of a scripted page for browsers without scripts.
 const NO_SCRIPT: &str = "The figures of this page are drawn by a script, which this browser does not run.";
 
 /// The parts of a page's script behind the common one, and the hash of all.
@@ -49,7 +49,7 @@ impl Script {
 /// A page.
 #[derive(Clone, Debug, Default)]
 pub struct Page<'a> {
-    /// What the browser calls it.
+    /// The title in the browser.
     pub title: &'a str,
     /// The first line; of a page that a script fills none.
     pub heading: Option<&'a str>,

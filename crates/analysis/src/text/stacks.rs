@@ -23,7 +23,7 @@ pub const MOST_FRAMES: usize = 4;
 /// A stack without its innermost line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stack {
-    /// What stacks are sorted by.
+    /// The figure by which stacks are sorted.
     pub figure: f64,
     /// The callers of the line, the innermost first, at most [`MOST_FRAMES`].
     pub callers: Vec<Frame>,

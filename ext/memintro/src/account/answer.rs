@@ -1,4 +1,4 @@
-//! What the copy writes, line by line, and the room for what it reads.
+//! Writes the copy's lines, and provides room for its readings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What the copy does: allocates nothing, and ends.
+//! The copy's work. It allocates nothing, and ends the process.
 
 use std::sync::atomic::AtomicU64;
 
@@ -27,7 +27,7 @@ const LEAST_SHARED: u64 = 64 << 10;
 pub(crate) struct Plan<'a> {
     pub(crate) wanted: Wanted,
     pub(crate) pages: &'a [HeapPage],
-    /// What the hook has mapped for itself.
+    /// The hook's own mappings.
     pub(crate) own: &'a [(usize, usize)],
     /// The folder of memintro's own code.
     pub(crate) own_code: &'a [u8],
@@ -163,7 +163,7 @@ struct Listed {
 }
 
 impl Listed {
-    /// What is resident, and not claimed yet.
+    /// Resident bytes that are not claimed yet.
     fn freeze<'a>(
         &'a mut self,
         (source, ranges): (&Source, Option<&Ranges>),

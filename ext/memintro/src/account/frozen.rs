@@ -9,7 +9,7 @@ use memintro_analysis::account::space::{Area, Space};
 
 use super::answer::AnswerWriter;
 
-/// What the kernel says of one area.
+/// The kernel's data of one area.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Region {
     pub(crate) rss: u64,
@@ -152,7 +152,7 @@ impl Frozen<'_> {
         self.word(at) == own && self.word(at + 16) == own
     }
 
-    /// What is not claimed.
+    /// The unclaimed rest.
     pub(crate) fn rest(&mut self, answer: &mut AnswerWriter<'_>) {
         const LARGEST_DATA: usize = 1 << 20;
         let mut rest = 0;

@@ -16,7 +16,7 @@ use crate::copy::own_memory::slice;
 /// Pages that are looked at although they may not be there: those of 4 GiB.
 const MOST_PROBED: usize = 1 << 20;
 
-/// What is known before the search.
+/// Facts from before the search.
 pub(super) struct Wanted<'a> {
     /// Where no such block is.
     pub(super) heaps: &'a [(usize, usize)],

@@ -32,8 +32,8 @@ const MOST_RANGES: usize = 1 << 20;
 /// Pages of this size have one entry in page tables of x86-64 and, with pages of 4 KiB, aarch64.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// What is resident, where the kernel tells it range by range. This takes a fourth of the time of smaps, which looks at
-/// each page's description as well.
+/// The resident pages, if the kernel lists them by ranges. This takes a fourth of the time of smaps, which
+/// looks at each page's description as well.
 pub(super) struct Ranges {
     file: i32,
     /// In the order of their addresses.

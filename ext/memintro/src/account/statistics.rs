@@ -1,4 +1,4 @@
-//! What allocators say of themselves.
+//! The allocators' own figures.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;

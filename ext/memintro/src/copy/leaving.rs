@@ -1,9 +1,9 @@
 //! Lets a copy end without its caller.
 //!
-//! The kernel gives back the page tables of a copy when it ends, page by page: of 1 GiB, that takes as long as to make
-//! them. Whoever has the answer need not wait for this. Only a thread of the process can take note of the end, so that
-//! nothing is left of the copy. It is a bare thread of the kernel: it sleeps in one system call and then is gone, the C
-//! library and Ruby do not know it, and it gets no signal.
+//! The kernel gives back the page tables of a copy when it ends, page by page: of 1 GiB, that takes as long
+//! as to make them. The caller that has the answer need not wait for this. Only a thread of the process can
+//! take note of the end, so that nothing is left of the copy. It is a bare thread of the kernel: it sleeps in
+//! one system call and then is gone, the C library and Ruby do not know it, and it gets no signal.
 //!
 //! An `exec` ends that thread, and its end goes unnoticed. A process in between, which ends at once, would leave the copy to
 //! the first process of the machine instead. In a container that may be the program itself, or one that waits for no child.

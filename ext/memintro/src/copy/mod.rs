@@ -135,10 +135,10 @@ pub(crate) struct Copy {
     signal: Cell<i32>,
 }
 
-/// How a copy lives.
+/// The limits of a copy.
 #[derive(Clone, Copy)]
 pub(crate) struct Life<const N: usize> {
-    /// After so many seconds it ends.
+    /// Seconds after which it ends.
     pub(crate) seconds: u32,
     /// Descriptors that stay open in it.
     pub(crate) kept: [i32; N],
@@ -326,7 +326,7 @@ impl Copy {
             }
             if Instant::now() > deadline {
                 self.kill();
-                // What was killed still has its memory to give back, on a busy machine.
+                // On a busy machine, a killed copy still has to give back its memory.
                 let has_ended = self.end_by(Instant::now() + Duration::from_secs(3));
                 // It was not ended from outside: it took too long.
                 if self.signal.get() == libc::SIGKILL {
@@ -408,7 +408,7 @@ fn become_harmless<const N: usize>(parent: libc::pid_t, life: Life<N>) {
     }
 }
 
-/// In the copy: it ends after so many seconds.
+/// In the copy: sets the time after which it ends.
 pub(crate) fn set_timer(seconds: u32) {
     let timer = libc::itimerval {
         it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },

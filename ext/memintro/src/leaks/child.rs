@@ -1,4 +1,4 @@
-//! What the copy does: allocates nothing, and ends.
+//! The copy's work. It allocates nothing, and ends the process.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct Plan<'a> {
     pub(super) pages: &'a [HeapPage],
     pub(super) held: &'a Held,
     pub(super) machinery: Machinery,
-    /// What the hook has mapped for itself.
+    /// The hook's own mappings.
     pub(super) own: &'a [(usize, usize)],
     /// Statics of memintro's libraries.
     pub(super) own_data: OwnData,
@@ -41,7 +41,7 @@ pub(super) struct Plan<'a> {
     /// The smaps of the process that was copied.
     pub(super) maps: i32,
     pub(super) shared: &'a Shared,
-    /// What nothing reached in an earlier copy.
+    /// Blocks that were unreached in an earlier copy.
     pub(super) earlier: Option<&'a [(usize, usize)]>,
     pub(super) unused_stack: Option<(usize, usize)>,
     pub(super) lists: [usize; 4],

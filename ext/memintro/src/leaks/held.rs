@@ -1,4 +1,4 @@
-//! What the calling thread holds: its registers, and its stack from the caller's frame on.
+//! The roots of the calling thread: its registers, and its stack from the caller's frame on.
 
 /// Registers that a function leaves as they were, and where the stack of the caller begins.
 pub(crate) struct Held {

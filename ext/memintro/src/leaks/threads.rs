@@ -1,5 +1,5 @@
-//! What the kernel tells of other threads: of one that waits in a system call, its stack pointer and the arguments of
-//! that call. Of one that runs it tells nothing.
+//! The kernel's data of other threads: for a thread that waits in a system call, its stack pointer and the
+//! arguments of that call; for a running thread, none.
 //!
 //! The kernel does not show the registers that a function must leave as they were, and nothing else reads them without
 //! harm: a debugger's stop ends `epoll_wait` with an error, and a signal is the program's. So the copy counts how many of

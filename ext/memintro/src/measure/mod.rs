@@ -1,4 +1,4 @@
-//! What a measurement needs of Ruby, besides figures of malloc: objects as they come and go.
+//! The part of a measurement that needs Ruby: objects that come and go.
 
 mod functions;
 mod lines;

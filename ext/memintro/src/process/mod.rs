@@ -53,7 +53,7 @@ pub(crate) struct Shares {
     pub(crate) rss: u64,
 }
 
-/// This process, whatever id it has in the /proc that is mounted here.
+/// This process, with any id in the mounted /proc.
 pub(crate) fn own() -> Result<Process, Trouble> {
     Process::myself().map_err(|error| Trouble::Unreadable("/proc/self".to_owned(), plain(&error)))
 }

@@ -101,7 +101,7 @@ pub(super) fn key(context: *const c_void) -> Option<(usize, u32)> {
     Some((counter, (iseq >> 3) as u32))
 }
 
-/// A key for the so many innermost Ruby frames of this context; `None`: ask the VM's functions.
+/// A key for a number of innermost Ruby frames of this context; `None`: ask the VM's functions.
 #[inline]
 pub(super) fn keys(context: *const c_void, depth: u32) -> Option<(usize, u32)> {
     let stride = STRIDE.load(Ordering::Relaxed);
@@ -210,7 +210,7 @@ impl Stack {
         (count > 0).then_some((counters ^ (counters >> 29) | 1, (iseqs >> 32) as u32))
     }
 
-    /// Program counters and instruction sequences of the so many innermost Ruby frames.
+    /// Program counters and instruction sequences of a number of innermost Ruby frames.
     #[inline]
     fn each(&self, depth: u32, mut visit: impl FnMut(usize, usize)) {
         let (mut frame, mut left) = (self.innermost, depth);

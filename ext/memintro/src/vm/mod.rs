@@ -21,7 +21,7 @@ pub(crate) use words::{are_read as reads_words, check_lock, find as find_words};
 
 use memintro_abi::VmSource;
 
-/// What is lent to the hook; `None` if [`prepare`] has not found all of it.
+/// The words that are lent to the hook; `None` if [`prepare`] has not found all of them.
 pub(crate) fn source() -> Option<VmSource> {
     marks::note();
     Some(VmSource {

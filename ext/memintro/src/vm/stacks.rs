@@ -16,7 +16,7 @@ use super::frames::Place;
 use super::functions::{self, Functions};
 use super::{control_frames, frames, marks};
 
-/// Finds the key of the so many innermost lines, for the hook.
+/// Finds the key of a number of innermost lines, for the hook.
 pub(crate) unsafe extern "C" fn stack_key(frame: *mut Frame, depth: u32) -> FrameKind {
     // SAFETY: the hook's own record.
     let frame = unsafe { &mut *frame };
@@ -91,13 +91,13 @@ const FRAME_BYTES: usize = size_of::<VALUE>() + size_of::<c_int>();
 /// Most frames of a stack, as in the contract.
 const MOST_FRAMES: usize = 64;
 
-/// What the VM has answered.
+/// The VM's answer.
 struct Found<'a> {
     /// Frames, those of methods that are written in C included. That of a block, or of code that was evaluated, is often
     /// named by its method.
     frames: &'a [VALUE],
     lines: &'a [c_int],
-    /// What runs in the Ruby frames, as far as it is known.
+    /// The code in the Ruby frames, as far as it is known.
     iseqs: &'a [u64],
 }
 
