@@ -53,7 +53,7 @@ impl Report {
         }
         let mut text = String::with_capacity(4096);
         self.header(&mut text, options);
-        let sums = Sums::of(self);
+        let sums = Sums::new(self);
         sums.write(&mut text, self.process.rss_bytes);
         text.push('\n');
         let has_callers = body(&mut text, self, options, &sums, stacks);
@@ -119,7 +119,7 @@ struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    fn of(report: &'a Report) -> Self {
+    fn new(report: &'a Report) -> Self {
         let sample_bytes = report.process.sample_bytes.unwrap_or(0).max(0) as u64;
         Self { figures: &report.totals, of: Totals::of(&report.totals, sample_bytes) }
     }
@@ -205,7 +205,7 @@ fn advice(text: &mut String, report: &Report) {
 }
 
 fn table(text: &mut String, options: &Options, names: &Names, sums: &Sums<'_>, sites: &Sites) -> bool {
-    let columns = Columns::of(sites, options.by);
+    let columns = Columns::new(sites, options.by);
     let live = sums.of.live_bytes.value as i64;
     let rows: Vec<Vec<String>> = sites.list.iter().map(|site| columns.cells(site, live)).collect();
     let mut has_callers = false;
@@ -227,7 +227,7 @@ fn write_table(
     rows: &[Vec<String>],
     mut after: impl FnMut(&mut String, &Site),
 ) {
-    let aligned = Aligned::of(titles, rows);
+    let aligned = Aligned::new(titles, rows);
     line(text, &dressed(options, "2", &aligned.head("call site")));
     for (site, cells) in sites.list.iter().zip(rows) {
         let name = names.short(&sites.name(site), site.record.kind == SiteKind::RUBY);

@@ -274,7 +274,7 @@ enum Holder {
 fn holder_of(classes: &Classes<'_>, list: &[Node], node: &Node, owner: (u32, u8)) -> (Holder, u32) {
     const FARTHEST: usize = 64;
     let of_object = |number: u32, object: &Node| {
-        let class = classes.of(object.start).filter(|_| object.age != T_IMEMO);
+        let class = classes.class_at(object.start).filter(|_| object.age != T_IMEMO);
         let is_garbage = object.kind == kinds::GARBAGE;
         let holder = class.map_or(Holder::Type(object.age), |class| Holder::Class(class, is_garbage));
         (holder, number)

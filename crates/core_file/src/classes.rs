@@ -87,7 +87,7 @@ impl<'a> Classes<'a> {
     /// The class of the object to which this memory belongs: its slot, or what it has in short-lived memory, before which its
     /// own address is.
     #[must_use]
-    pub fn of(&self, memory: usize) -> Option<usize> {
+    pub fn class_at(&self, memory: usize) -> Option<usize> {
         let slot = match self.heap.page_of(memory) {
             Some(_) => memory,
             None => self.image.pointer(memory.checked_sub(8)?)?,

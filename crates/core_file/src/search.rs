@@ -187,7 +187,7 @@ pub fn owners(
         let Some(node) = marking.nodes.list.get(index).copied().filter(|node| node.site == OBJECT) else {
             continue;
         };
-        let class = if node.age == u32::from(DATA) { classes.of(node.start) } else { None };
+        let class = if node.age == u32::from(DATA) { classes.class_at(node.start) } else { None };
         let is_one = class.is_some_and(|class| {
             *is_machinery.entry(class).or_insert_with(|| {
                 classes.name_of(class).is_some_and(|(name, _)| MACHINERY.contains(&name.as_str()))

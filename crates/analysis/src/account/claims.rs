@@ -276,7 +276,7 @@ mod tests {
         pages.set_range(START, START + 4 * PAGE);
         before.iter().enumerate().for_each(|(number, owner)| owners.set(chunk(number), *owner));
         let found = run(&mut Search::new(&mut owners, &pages));
-        (found, (0..4).map(|number| owners.of(chunk(number))).collect())
+        (found, (0..4).map(|number| owners.owner_of(chunk(number))).collect())
     }
 
     #[test]
@@ -390,7 +390,7 @@ mod tests {
         let mut search = Search::new(&mut owners, &pages);
         let owned = (40 * PAGE + 8192 + 64) as u64;
         let found = search.claim((START, START + 40), owned, true, Owner::Objects, word);
-        (found, owners.of(inner))
+        (found, owners.owner_of(inner))
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl<'a> Owners<'a> {
     /// Whose the chunk is that begins here.
     #[must_use]
     #[inline]
-    pub fn of(&self, chunk: usize) -> Owner {
+    pub fn owner_of(&self, chunk: usize) -> Owner {
         let Some((byte, shift)) = self.place(chunk) else { return Owner::Nothing };
         let bits = self.map.get(byte).map_or(0, |byte| byte >> shift & 0xf);
         let half = u8::from(chunk & HALF != 0);
@@ -87,7 +87,7 @@ impl<'a> Owners<'a> {
     #[must_use]
     #[inline]
     pub fn of_block(&self, block: usize) -> Owner {
-        if block.is_multiple_of(HALF) && block > HEAD { self.of(block - HEAD) } else { Owner::Nothing }
+        if block.is_multiple_of(HALF) && block > HEAD { self.owner_of(block - HEAD) } else { Owner::Nothing }
     }
 
     /// Notes a chunk, or whose it is.
@@ -104,7 +104,7 @@ impl<'a> Owners<'a> {
         // Half of a byte may be that of a chunk before.
         let first = from.next_multiple_of(2 * GRAIN).min(to);
         for at in (from..first).step_by(HALF) {
-            if self.of(at) != Owner::Nothing {
+            if self.owner_of(at) != Owner::Nothing {
                 self.set(at, Owner::Nothing);
             }
         }
@@ -180,7 +180,7 @@ pub(super) mod tests {
         }
         for at in (START - 64..0x82_040).step_by(16) {
             let expected = all.iter().find(|(chunk, _)| *chunk == at).map_or(Owner::Nothing, |one| one.1);
-            assert_eq!(owners.of(at), expected, "{at:#x}");
+            assert_eq!(owners.owner_of(at), expected, "{at:#x}");
             assert_eq!(owners.of_block(at + 16), expected, "{at:#x}");
         }
         let (mut listed, mut bits) = (Vec::new(), vec![0; 1]);
@@ -191,6 +191,9 @@ pub(super) mod tests {
         assert_eq!(listed, all);
         assert_eq!((owners.of_block(0), owners.of_block(START + 17)), (Owner::Nothing, Owner::Nothing));
         owners.set(START + 48, Owner::Native);
-        assert_eq!((owners.of(START + 48), owners.of(START + 64)), (Owner::Native, Owner::Cached));
+        assert_eq!(
+            (owners.owner_of(START + 48), owners.owner_of(START + 64)),
+            (Owner::Native, Owner::Cached)
+        );
     }
 }

@@ -175,7 +175,7 @@ impl Writer<'_> {
             _ => true,
         };
         let changes = self.diff.section(key).map_or(&[][..], |section| &section.changes);
-        let spread = Spread::of(changes.iter().filter(counts), growth);
+        let spread = Spread::new(changes.iter().filter(counts), growth);
         if spread.grown.is_empty() {
             return None;
         }
@@ -232,7 +232,7 @@ impl Writer<'_> {
             return Shown { rows: rows.into_iter().map(Borrowed).collect(), rest: None };
         }
         let rest = format!("{} more changed{}", count(left as i64), remainder(&chosen, &rows));
-        let folder = Spread::of(chosen.iter().copied(), 0.0)
+        let folder = Spread::new(chosen.iter().copied(), 0.0)
             .folder()
             .filter(|_| FOLDERS.contains(&section.key.as_str()))
             .map(|(folder, inside)| Owned(sum([folder, b"*"].concat(), &inside)));
@@ -257,7 +257,7 @@ impl Writer<'_> {
             false => vec![change.growth_text(), change.after_text()],
         };
         let cells: Vec<Vec<String>> = rows.iter().map(|change| cells(change)).collect();
-        let aligned = Aligned::of(titles, &cells);
+        let aligned = Aligned::new(titles, &cells);
         lines.push(String::new());
         lines.push(dressed(self.options.colour, "1", &format!("{}:", section.title)));
         lines.push(dressed(self.options.colour, "2", &aligned.head(&section.last)));

@@ -19,7 +19,7 @@ pub(super) struct Spread<'a> {
 
 impl<'a> Spread<'a> {
     /// `total`: growth of all; a list that was cut short may come to less.
-    pub(super) fn of(changes: impl Iterator<Item = &'a Change>, total: f64) -> Self {
+    pub(super) fn new(changes: impl Iterator<Item = &'a Change>, total: f64) -> Self {
         let mut grown: Vec<&Change> = changes.filter(|change| change.growth() > 0.0).collect();
         grown.sort_by(|one, other| other.growth().total_cmp(&one.growth()));
         let whole = total.max(grown.iter().map(|change| change.growth()).sum());

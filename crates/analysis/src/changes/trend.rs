@@ -78,7 +78,7 @@ impl Trend {
         lines.push(self.introduction());
         if !series.is_empty() {
             let cells: Vec<Vec<String>> = series.iter().map(|one| one.cells().to_vec()).collect();
-            let aligned = Aligned::of(&HEADS, &cells);
+            let aligned = Aligned::new(&HEADS, &cells);
             lines.push(String::new());
             lines.push(dressed(options.colour, "2", &aligned.head(LAST)));
             lines.extend(

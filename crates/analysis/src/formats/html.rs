@@ -31,7 +31,7 @@ impl Report {
         most: Option<usize>,
         root: Option<&[u8]>,
     ) -> io::Result<()> {
-        let mut table = Table::of(self.whole());
+        let mut table = Table::new(self.whole());
         if let Some(most) = most
             && table.rows.len() > most
         {
@@ -106,7 +106,7 @@ impl Serialize for Page<'_> {
         let (paths, frames) = self.frames();
         map.serialize_entry("paths", &paths)?;
         map.serialize_entry("frames", &frames)?;
-        let tree = Tree::of(&self.table.rows);
+        let tree = Tree::new(&self.table.rows);
         map.serialize_entry("depth", &tree.depth)?;
         map.serialize_entry("frame", &tree.frame)?;
         map.serialize_entry("at", &tree.at)?;
@@ -171,7 +171,7 @@ struct Tree {
 
 impl Tree {
     /// Sorted stacks visit the nodes in order: each begins with what it has in common with the one before.
-    fn of(rows: &[Row]) -> Self {
+    fn new(rows: &[Row]) -> Self {
         let mut sorted: Vec<&Row> = rows.iter().collect();
         sorted.sort_by(|one, other| one.frames.cmp(&other.frames));
         let mut tree = Self::default();

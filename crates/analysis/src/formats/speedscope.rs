@@ -33,7 +33,7 @@ impl Report {
             name: format!("{} (pid {})", printable(program.as_bytes()), self.process.pid.unwrap_or_default()),
             version: self.process.memintro.as_deref().unwrap_or_default(),
             names: Names::new(root),
-            table: Table::of(self.whole()),
+            table: Table::new(self.whole()),
         };
         json::write(out, &document)?;
         out.write_all(b"\n")

@@ -30,7 +30,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn of(sites: &Sites) -> Self {
+    pub(super) fn new(sites: &Sites) -> Self {
         let mut table = Self::default();
         let mut known: HashMap<Frame, u32> = HashMap::new();
         for site in &sites.list {

@@ -21,7 +21,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub(super) fn of(sites: &Sites, by: &str) -> Self {
+    pub(super) fn new(sites: &Sites, by: &str) -> Self {
         let has_objects = sites.list.iter().any(|site| site.record.objects != ObjectFigures::default());
         let objects = in_order(|column| match column {
             Column::Objects(place) if has_objects => Some(place),

@@ -32,7 +32,7 @@ impl Counts {
         let names = Names::new(self.root.as_deref());
         let cells: Vec<Vec<String>> =
             shown.iter().map(|row| vec![bytes(row.2), share(row.2, size), count(row.1)]).collect();
-        let aligned = Aligned::of(&["bytes", "share", "count"], &cells);
+        let aligned = Aligned::new(&["bytes", "share", "count"], &cells);
         let head = format!("{}, {}, by {}:", counted(all, &self.what), bytes(size), self.column);
         let mut lines = vec![dressed(colour, "1", &head), String::new()];
         lines.push(dressed(colour, "2", &aligned.head(&self.column)));

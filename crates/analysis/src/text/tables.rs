@@ -7,7 +7,7 @@ pub(crate) struct Aligned {
 }
 
 impl Aligned {
-    pub(crate) fn of(titles: &[&str], rows: &[Vec<String>]) -> Self {
+    pub(crate) fn new(titles: &[&str], rows: &[Vec<String>]) -> Self {
         let width = |cell: &str| cell.chars().count();
         let widest = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| width(cell)).max();
         let widths = titles.iter().enumerate().map(|(at, title)| widest(at).unwrap_or(0).max(width(title)));
