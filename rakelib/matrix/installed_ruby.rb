@@ -38,6 +38,12 @@ module Matrix
     # @return [String]
     def program = "#{prefix}/bin/ruby"
 
+    # @return [String] such as "4.0"
+    def version = @version ||= config("MAJOR", "MINOR").join(".")
+
+    # @return [String] the file that defines its RbConfig
+    def rbconfig = File.join(*config("rubyarchdir"), "rbconfig.rb")
+
     # Makes the folder in which `ruby`, `gem`, `rake` and `rspec` are this Ruby's.
     #
     # @return [void]
@@ -92,6 +98,8 @@ module Matrix
     def root = self
 
     private
+
+    def config(*names) = output(program, "-e", "puts RbConfig::CONFIG.values_at(*ARGV)", *names).split("\n")
 
     def bin = File.join(folder, "bin")
     def gem_home = File.join(folder, "gems")

@@ -36,11 +36,12 @@ module Native
     # @param matrix [String] folder of the matrix
     # @param checkout [String]
     # @param name [String] of the folder in which it is built, below the matrix's
-    def initialize(matrix:, checkout:, name: "build")
+    # @param prefixes [Array<String>] of installed Rubies for which it is compiled as well
+    def initialize(matrix:, checkout:, prefixes: [], name: "build")
       @checkout = checkout
       @name = name
       @folder = File.join(matrix, "native", name)
-      @rubies = TargetRubies.new(matrix)
+      @rubies = TargetRubies.new(matrix, prefixes: prefixes)
     end
 
     # @return [String] path of the gem
@@ -72,7 +73,7 @@ module Native
       stage
       fetch_crates
       File.write(File.join(staged, Licenses::FILE), Licenses.new(staged).text)
-      @rubies.entries.each { |entry| compile(entry) }
+      @rubies.all.each { |ruby| compile(ruby) }
       split_debug_files
       check
       pack
@@ -86,7 +87,7 @@ module Native
                File.size(binary.path), binary.glibc, binary.build_id)
       end
       ["#{GEM}: #{File.size(gem)} bytes", *parts, "  needs glibc #{glibc} or later, and one of Ruby " \
-                                                  "#{@rubies.entries.map(&:name).join(', ')}"]
+                                                  "#{@rubies.versions.join(', ')}"]
     end
 
     private
@@ -113,14 +114,14 @@ module Native
       raise Failed, "cargo could not fetch the crates" unless system(*command)
     end
 
-    def compile(entry)
-      crates = [EXTENSION] + (entry == @rubies.entries.first ? ONCE : [])
+    def compile(ruby)
+      crates = [EXTENSION] + (ruby == @rubies.all.first ? ONCE : [])
       script = "CargoBuild.new(crates: ARGV.drop(1)).run(into: ARGV.first)"
-      run!(@rubies.root, @rubies.program(entry), "--disable-gems", "-r./ext/memintro/cargo_build", "-e", script,
+      run!(@rubies.root, @rubies.program(ruby), "--disable-gems", "-r./ext/memintro/cargo_build", "-e", script,
            inside("gem/lib/memintro"), *crates, env: environment, binds: @rubies.binds, chdir: inside("gem"))
       compiled = File.join(staged, "lib/memintro")
-      FileUtils.mkdir_p(File.join(compiled, entry.name))
-      FileUtils.mv(File.join(compiled, "memintro.so"), File.join(compiled, entry.name))
+      FileUtils.mkdir_p(File.join(compiled, @rubies.version(ruby)))
+      FileUtils.mv(File.join(compiled, "memintro.so"), File.join(compiled, @rubies.version(ruby)))
     end
 
     def environment
@@ -168,7 +169,7 @@ module Native
     def check
       words = [INSIDE, Matrix::DebianRoot::CARGO_HOME, @checkout, *registries.map { |folder| File.basename(folder) }]
       wrong = binaries.flat_map { |binary| problems(binary, words) }
-      wrong << "#{binaries.size} parts were built" unless binaries.size == @rubies.entries.size + ONCE.size
+      wrong << "#{binaries.size} parts were built" unless binaries.size == @rubies.all.size + ONCE.size
       raise Failed, wrong.join("\n") if wrong.any?
     end
 

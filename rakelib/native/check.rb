@@ -14,14 +14,18 @@ module Native
 
     # @param matrix [String] folder of the matrix
     # @param checkout [String]
-    def initialize(matrix:, checkout:)
+    # @param prefixes [Array<String>] as for {Build}
+    def initialize(matrix:, checkout:, prefixes: [])
       @matrix = matrix
       @checkout = checkout
+      @prefixes = prefixes
     end
 
     # @raise [Failed, Matrix::Failed]
     def call
-      builds = %w[first another-one].map { |name| Build.new(matrix: @matrix, checkout: @checkout, name: name).call }
+      builds = %w[first another-one].map do |name|
+        Build.new(matrix: @matrix, checkout: @checkout, prefixes: @prefixes, name: name).call
+      end
       build = builds.first
       puts build.description
       compare(*builds)
@@ -83,11 +87,26 @@ module Native
     end
 
     def try(build)
-      rubies = TargetRubies.new(@matrix)
+      rubies = TargetRubies.new(@matrix, prefixes: @prefixes)
       rubies.entries.each do |entry|
         Trial.new(entry, matrix: @matrix, checkout: @checkout, rubies: rubies, gem: build.gem).call
       end
+      rubies.installed.each { |ruby| try_installed(ruby, build) }
       SourceTrial.new(matrix: @matrix, checkout: @checkout, rubies: rubies, gem: build.gem).call
+    end
+
+    # A Ruby of this machine, which may have a compiler: the gem is installed and its doctor asked, without one on PATH.
+    def try_installed(ruby, build)
+      log = File.join(@matrix, "native", "trial-#{ruby.version}.log")
+      home = File.join(@matrix, "native", "trial-#{ruby.version}")
+      FileUtils.rm_rf([log, home])
+      env = { "GEM_HOME" => home, "PATH" => "#{ruby.prefix}/bin:/bin" }
+      commands = [["gem", "install", "--local", "--no-document", build.gem], ["#{home}/bin/memintro", "doctor"]]
+      failed = commands.find { |command| !ruby.run(*command, env: env, out: log).success? }
+      raise Failed, "#{failed.join(' ')} failed with #{ruby.prefix}; see #{log}" if failed
+
+      puts "  #{ruby.version}: #{ruby.description}, on this machine: " \
+           "#{File.readlines(log, chomp: true).last(2).join('; ')}"
     end
   end
 end
