@@ -9,7 +9,23 @@ require_relative "memintro/support/native"
 require_relative "memintro/support/brake"
 require_relative "memintro/runtime/loader"
 require_relative "memintro/runtime/main_ractor"
+# The methods of Memintro.
+require_relative "memintro/control/listen"
+require_relative "memintro/heap/dumping"
+require_relative "memintro/heap/figures"
+require_relative "memintro/heap/holding"
+require_relative "memintro/hunt/hunting"
+require_relative "memintro/malloc/leak_search"
+require_relative "memintro/malloc/site_figures"
+require_relative "memintro/malloc/tracking"
+require_relative "memintro/measure/measuring"
 require_relative "memintro/process/figures"
+require_relative "memintro/report/reporting"
+require_relative "memintro/runtime/configured"
+# What works in every Ractor: Ruby loads nothing there.
+require_relative "memintro/heap/gc_delta"
+require_relative "memintro/process/cgroup_files"
+require_relative "memintro/process/memory"
 
 # Shows which line of Ruby code owns the memory of a process: exact malloc figures by call site, in the live process.
 #
@@ -21,7 +37,8 @@ require_relative "memintro/process/figures"
 # {cgroup}, {gc_delta} and {untracked}. All others raise a {RactorError} there, which says what to do. What Ractors
 # allocate is tracked, and is included in the figures that the main Ractor reads.
 #
-# What not every program needs is loaded at its first use, which takes some milliseconds once.
+# What not every program needs is loaded at its first use, which takes some milliseconds once; {eager_load} loads all.
+# Signal handlers and other Ractors cannot load a class that the program names, such as {Trend}.
 #
 # @example A leak hunt
 #   Memintro.start
@@ -30,92 +47,19 @@ require_relative "memintro/process/figures"
 #   do_the_work
 #   Memintro.report(by: :growth)
 module Memintro
-  # In braces: Ruby 3.1 keeps the names of a call's keywords in a block of their own, and may lose it.
-  Loader.lazy(
-    self,
-    {
-      Account: "process/account", Arguments: "support/arguments", Background: "runtime/background",
-      CallSite: "malloc/call_site", Configuration: "support/configuration", Doctor: "malloc/doctor",
-      HeapCopy: "heap/heap_copy", HeapDump: "heap/heap_dump", Holder: "heap/holder", HeldPath: "heap/holder",
-      Holders: "heap/holder", HeldValue: "heap/holder", LargeObject: "heap/holder",
-      GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
-      Finding: "hunt/finding", Hunt: "hunt/hunt",
-      Fragmentation: "logging/fragmentation", IseqGroup: "heap/row", Iseq: "heap/iseq",
-      IseqTotals: "heap/iseq", Leaks: "malloc/leaks", List: "support/list",
-      Occupancy: "heap/occupancy", CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup",
-      MemoryLog: "logging/memory_log", Measurement: "measure/measurement", Comparison: "measure/comparison",
-      NativeCaller: "malloc/native_caller", Report: "report/report", SiteGroups: "malloc/site_groups",
-      StackFrame: "malloc/stack_frame", Stacks: "malloc/stacks", ThreadTotals: "malloc/totals", Totals: "malloc/totals",
-      TrackedClasses: "support/tracked_classes", Units: "support/units"
-    }
-  )
-  Loader.lazy_methods(
-    {
-      Tracking: ["malloc/tracking",
-                 %i[start stop track clear totals thread_totals epoch lend_tracking take_back_tracking
-                    reclaim_tracking]],
-      Configured: ["runtime/configured", %i[configuration configure setting]],
-      Reporting: ["report/reporting", %i[report]],
-      SiteFigures: ["malloc/site_figures", %i[each_call_site top [] stacks]],
-      HeapFigures: ["heap/figures", %i[iseqs each_iseq top_iseqs internals histogram occupancy
-                                       occupancy_and_counters], true],
-      Measuring: ["measure/measuring", %i[measure compare]],
-      Dumping: ["heap/dumping", %i[heap_dump]],
-      LeakSearch: ["malloc/leak_search", %i[leaks]],
-      Holding: ["heap/holding", %i[holders largest referrers path_to_root retained_size find heap_counts roots
-                                   stack_dump]],
-      Listen: ["control/listen", %i[listen listen_if_asked]],
-      Hunting: ["hunt/hunting", %i[hunt stop_hunting hunting? findings hunt_if_asked]]
-    }
-  )
-
-  # See memintro/diff.
-  class Diff
-    extend Lazy
-  end
-
-  # See memintro/process/memory.
-  class ProcessMemory
-    extend Lazy
-
-    # Returns the largest peak RSS of all processes that this process has started and waited for, and of those that
-    # these have waited for. Even the shortest process is included. A child is a copy of its parent until it executes
-    # another program, so the parent's RSS of that time is included.
-    #
-    # @return [Integer] bytes; 0 if there was no such process. Costs a microsecond.
-    # @example
-    #   system("convert", "photo.png", "photo.jpg")
-    #   Memintro::ProcessMemory.waited_peak_rss   # => 187_432_960
-    def self.waited_peak_rss
-      Native.waited_peak_rss
-    end
-  end
-
-  # See memintro/sampler.
-  class RSSSampler
-    extend Lazy
-
-    # @raise [RactorError] in a Ractor other than the main one: what it asks is the main one's to answer
-    def self.new(*arguments, **options, &block)
-      return super if Ractor.current.equal?(Loader::MAIN_RACTOR)
-
-      raise RactorError, "a sampler can be made only in the main Ractor; make it there, and ask Memintro.rss " \
-                              "and the like in others"
-    end
-  end
-
-  # See memintro/snapshot.
-  class Snapshot
-    extend Lazy
-    extend Lazy::Load
-  end
-
-  # See memintro/trend.
-  class Trend
-    extend Lazy
-  end
-
+  # Each is a file that says what its methods do.
+  extend Tracking
+  extend Configured
+  extend Reporting
+  extend SiteFigures
   extend ProcessFigures
+  extend HeapFigures
+  extend Holding
+  extend Dumping
+  extend LeakSearch
+  extend Measuring
+  extend Listen
+  extend Hunting
 
   @epoch = 0
 
@@ -128,6 +72,22 @@ module Memintro
     # @return [Boolean]
     def disabled?
       Brake.on?
+    end
+
+    # Loads all files of memintro that are otherwise loaded at their first use, in some 60 ms and 6 MB. Call it before
+    # what makes loading impossible or costly: chroot, a limit of open files, signal handlers that name classes such as
+    # {RSSSampler}, and the fork of Puma's or Unicorn's workers, which then share it.
+    #
+    # @return [nil]
+    # @raise [Error] if a file cannot be loaded
+    # @raise [RactorError] in a Ractor other than the main one
+    # @example In config/puma.rb
+    #   before_fork { Memintro.eager_load }
+    def eager_load
+      MainRactor.only
+      # A measurement is tried while its file is loaded, and asks for settings.
+      Loader.need(:Configuration)
+      Loader.need(*Loader::FILES.keys)
     end
 
     # @return [Boolean] whether allocations are followed now
@@ -194,12 +154,8 @@ module Memintro
     #   Memintro.snapshot.save("before.json")
     #   Memintro.snapshot(:iseqs, :classes).iseqs[:bytes]
     def snapshot(*parts)
-      unless Ractor.current.equal?(Loader::MAIN_RACTOR)
-        raise RactorError, "a snapshot can be taken only in the main Ractor; call Memintro.snapshot there, or send " \
-                           "the main Ractor a message to do so"
-      end
-
-      Lazy.load(Snapshot)
+      MainRactor.only
+      Loader.need(:Snapshot, :Diff)
       Snapshot.take(parts)
     end
 
@@ -249,13 +205,11 @@ module Memintro
     # @yield
     # @return [GcDelta] with the block's value; an exception of the block passes through
     # @raise [ArgumentError] without a block
-    # @raise [RactorError] in a Ractor on Ruby 3.3, until the main one has called it once
     # @example
     #   Memintro.gc_delta { 1_000.times { Object.new } }.objects_allocated   # => 1_000
     def gc_delta(&block)
       raise ArgumentError, "gc_delta needs a block: Memintro.gc_delta { … }" unless block
 
-      Loader.need(:GcDelta)
       GcDelta.during(&block)
     end
 
@@ -263,14 +217,14 @@ module Memintro
     #
     # @return [Boolean] whether the process listened
     def stop_listening
-      defined?(Control::LOADED) ? Control.stop : false
+      defined?(Control.stop) ? Control.stop : false
     rescue Ractor::Error
       MainRactor.refuse
     end
 
     # @return [Boolean] whether this process listens
     def listening?
-      defined?(Control::LOADED) ? Control.listening? : false
+      defined?(Control.listening?) ? Control.listening? : false
     rescue Ractor::Error
       MainRactor.refuse
     end
@@ -281,17 +235,6 @@ module Memintro
       Native.tracks_objects ? :retained_bytes : :live_bytes
     rescue Ractor::Error
       MainRactor.refuse
-    end
-
-    private
-
-    # Loaded with the first question for them.
-    def call_sites
-      return CallSites if defined?(CallSites::LOADED)
-
-      MainRactor.only
-      Loader.file("malloc/call_sites")
-      CallSites
     end
   end
 

@@ -106,8 +106,5 @@ module Memintro
         at_exit { @server&.leave if @server&.pid == Native.pid }
       end
     end
-
-    # The last line: a thread may have been killed while it loaded this file.
-    LOADED = true
   end
 end

@@ -2,3 +2,4 @@
 
 require_relative "../memintro"
 require_relative "snapshot/trend"
+require_relative "snapshot/diff"

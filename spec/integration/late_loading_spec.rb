@@ -9,31 +9,14 @@ RSpec.describe "What memintro loads late" do
     LATE = %r{/memintro/(malloc/(call_sites|site_figures)|heap/(walks|heap_copy|hold)|report/|support/(list|units))}
     AMID = Queue.new
     TracePoint.new(:line) { |at|
-      Thread.current.thread_variable_get(:__memintro_loads) && LATE.match?(at.path) && at.lineno > 8 && (AMID << at.path; sleep 0.002)
+      at.method_id.nil? && LATE.match?(at.path) && at.lineno > 8 && (AMID << at.path; sleep 0.002)
     }.enable
   RUBY
 
-  it "is there for each method that stands in for one of a late file, with arguments and block" do
-    answers = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
-      names = Memintro::LazyMethods.instance_methods
-      homes = names.map { |name| Memintro.const_get(Memintro::LazyMethods.home(name)) }.uniq
-      without = homes.flat_map(&:public_instance_methods) - names
-      missing = names.reject { |name| Memintro.const_get(Memintro::LazyMethods.home(name)).public_method_defined?(name) }
-      totals = Memintro.track(mode: :sampled) { Array.new(3) }
-      left = names.select { |name| Memintro.method(name).owner == Memintro::LazyMethods }
-      puts JSON.generate([names.size, missing, without, totals.class, left.include?(:start), left.include?(:measure),
-                          Memintro.top(1, by: "live_bytes").size, (Memintro.measure rescue $!.message)])
-    RUBY
-    expect(answers[0]).to be > 20
-    expect(answers[1..]).to match([[], [], "Memintro::Totals", false, true, be <= 1, /measure needs a block/])
-  end
-
-  # A module that is loaded later comes first: its private methods would take the place of another one's.
-  it "has no method in two of the modules of methods, with any module loaded first" do
+  # The private methods of one would take the place of another one's.
+  it "has no method in two of the modules of methods" do
     names = run_ruby(code: <<~RUBY).must_succeed.stdout
-      Memintro::LazyMethods.load_all
-      modules = Memintro.singleton_class.included_modules.grep(Module) { |one| one if one.name.to_s.start_with?("Memintro::") }
-      modules = modules.compact - [Memintro::LazyMethods]
+      modules = Memintro.singleton_class.included_modules.select { |one| one.name.to_s.start_with?("Memintro::") }
       names = modules.flat_map { |one| one.instance_methods(false) + one.private_instance_methods(false) }
       puts names.size, names.tally.select { |_, count| count > 1 }.keys.inspect
     RUBY
@@ -67,14 +50,10 @@ RSpec.describe "What memintro loads late" do
   it "is there in a program that has constants of any names" do
     found = run_ruby(code: <<~'RUBY').must_succeed.stdout
       constants = Memintro.constants.map { |name| Memintro.const_get(name) }.grep(Module).flat_map(&:constants)
-      [*constants, :LOADED, :Done, :Places].each { |name| Object.const_set(name, 1) unless Object.const_defined?(name) }
-      classes = Memintro::Lazy::FILES.keys.map { |name| Memintro.const_get(name) }
-      # Whether each has methods of its own.
-      puts classes.map { |klass| Class.new(klass).superclass.instance_methods(false).size.positive? }.inspect
+      [*constants, *Memintro::Loader::FILES.keys].each { |name| Object.const_set(name, 1) unless Object.const_defined?(name) }
       puts [Memintro.snapshot(:iseqs).class, Memintro.doctor.class, Memintro.account.class, Memintro.histogram.class].inspect
     RUBY
-    expect(found).to eq("#{[true] * Memintro::Lazy::FILES.size}\n" \
-                        "[Memintro::Snapshot, Memintro::Doctor, Memintro::Account, Memintro::List]\n")
+    expect(found).to eq("[Memintro::Snapshot, Memintro::Doctor, Memintro::Account, Memintro::List]\n")
   end
 
   it "is there for many threads whose first calls come at the same time" do
@@ -156,7 +135,7 @@ RSpec.describe "What memintro loads late" do
         puts JSON.generate([Memintro.top.size, said, seconds, Memintro.top.size])
       RUBY
       expect(answers.values_at(0, 3)).to eq([0, 0])
-      expect(answers[1]).to match(%r{malloc/site_figures.rb cannot be loaded, for this handler .* ask again later})
+      expect(answers[1]).to match(/\Afiles of memintro cannot be loaded in this signal handler, .*; ask again later/)
       expect(answers[2]).to be < 2
     end
   end
@@ -165,7 +144,7 @@ RSpec.describe "What memintro loads late" do
     said = run_ruby(code: <<~RUBY, requires: []).must_succeed
       $VERBOSE = true
       require "memintro"
-      names = Memintro::Loader.module_eval("Places").constants
+      names = Memintro::Loader::FILES.keys
       # A measurement needs the settings while its file is loaded.
       names.each { |name| Process.wait(fork { Memintro.configuration && Memintro::Loader.need(name); exit! }) }
       puts names.size
@@ -185,8 +164,8 @@ RSpec.describe "What memintro loads late" do
         puts begin; Memintro.top; rescue Memintro::Error => e; e.message; end
         puts Memintro.tracking?, Memintro.stop.is_a?(Memintro::Totals)
       RUBY
-      expect(answers).to match([/\Aa file of memintro cannot be loaded \(cannot load such file -- .*call_sites.* once$/,
-                                "true\n", "true\n"])
+      said = /\Aa file of memintro cannot be loaded \(.*call_sites.*\): .*; call Memintro.eager_load before$/
+      expect(answers).to match([said, "true\n", "true\n"])
     end
   end
 end

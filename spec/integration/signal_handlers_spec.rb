@@ -2,8 +2,8 @@
 
 require_relative "../spec_helper"
 
-# In a signal handler nothing can be required, and no lock can be had. What is loaded late is loaded all the same; and
-# in a finalizer too, which Ruby calls wherever it is.
+# In a signal handler nothing can be required, and no lock can be had. What methods of Memintro need is loaded all the
+# same, and in a finalizer too, which Ruby calls wherever it is. Classes that the program names itself must be there.
 RSpec.describe "Memintro in a signal handler", :race do
   # Each asked for the first time, in a process of its own that is interrupted.
   QUESTIONS = {
@@ -45,6 +45,9 @@ RSpec.describe "Memintro in a signal handler", :race do
     log_every: "Memintro.log_every(60, Class.new { def self.info(line) = nil }).stop.to_a.size"
   }.freeze
 
+  # Those whose classes are loaded before: by Memintro.eager_load.
+  NAMED = %i[sampler sampler_thread sampler_constant saved trend trend_page].freeze
+
   # How a process is interrupted by what it is asked.
   INTERRUPTIONS = {
     signal: "trap(:USR2) { asked.call } && Process.kill(:USR2, Process.pid)",
@@ -56,7 +59,7 @@ RSpec.describe "Memintro in a signal handler", :race do
     code = QUESTIONS.map { |name, text| "ask(:#{name}) { #{text} }" }.join("\n")
     saved = run_ruby(code: "puts Memintro.snapshot.to_json").must_succeed.stdout
     file = Tempfile.new("memintro-saved").tap { |io| io.write(saved) && io.flush }
-    code = "INTERRUPTION = #{INTERRUPTIONS.fetch(interruption).dump}\n" \
+    code = "INTERRUPTION = #{INTERRUPTIONS.fetch(interruption).dump}\nNAMED = #{NAMED}\n" \
            "#{read_program('signal_handlers/asking.rb')}#{code}\nputs JSON.generate($answers)"
     run_ruby(code: code, env: { "SAVED" => file.path }).must_succeed.json
   end
@@ -84,6 +87,7 @@ RSpec.describe "Memintro in a signal handler", :race do
       result = run_ruby(nil, file.path, code: <<~'RUBY').must_succeed
         abort "JSON is loaded" if defined?(JSON)
         answer = nil
+        Memintro.eager_load
         trap(:USR2) { answer = begin; Memintro::Snapshot.load(ARGV.first).gc.size; rescue Exception => e; e.message; end }
         Process.kill(:USR2, Process.pid)
         sleep 0.01 until answer

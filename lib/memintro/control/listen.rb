@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
-require_relative "../support/settings"
+require_relative "../runtime/loader"
+require_relative "../runtime/main_ractor"
 
 module Memintro
   # Methods of {Memintro} that let commands in a shell ask this process: `memintro ps`, `memintro top PID` and so on.
-  # docs/control_socket.md says what protects it. The first {#listen} loads the server.
+  # docs/control_socket.md says what protects it.
   #
   # With `MEMINTRO_LISTEN=1` in the environment, every process that requires memintro listens.
   module Listen
@@ -30,9 +31,7 @@ module Memintro
 
       MainRactor.only
       name = checked_listener_name(name)
-      return start_to_listen(name) unless Loader.in_signal_handler?
-
-      # A signal handler cannot require files or take locks, so another thread does.
+      # A signal handler cannot load files or take locks, so another thread does.
       starter = Thread.new { start_to_listen(name) }
       starter.report_on_exception = false
       return starter.value if starter.join(PATIENCE_SECONDS)
@@ -45,6 +44,7 @@ module Memintro
     # For `MEMINTRO_LISTEN=1`: an error must not affect the program.
     # @api private
     def listen_if_asked
+      Loader.need(:Settings)
       return unless Settings.listen?
 
       start_to_listen(nil)
@@ -68,12 +68,11 @@ module Memintro
                          "(ulimit -u, pids.max of the control group), and try again"
     end
 
+    # No autoload: what asks other processes is below the same constant, and takes less.
     def load_server
-      return if defined?(Control::LOADED)
-
-      Loader.file("control")
-      LazyMethods.load_for_questions
-    rescue Error => e
+      require_relative "../control"
+      Loader.need(*Loader::QUESTIONS)
+    rescue LoadError, SystemCallError, Error => e
       raise ListenError, e.message
     end
 

@@ -3,8 +3,6 @@
 require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
 require_relative "../support/arguments"
-require_relative "../support/json_text"
-require_relative "../support/files"
 
 module Memintro
   # The method that writes a dump of the heap. {Memintro} is extended with it.
@@ -36,7 +34,7 @@ module Memintro
     #   Memintro.heap_dump("/tmp/app.ndjson.zst")[:objects]   # => 1_268_402
     def heap_dump(path, compress: :auto, redact: nil, seconds: 600, &progress)
       MainRactor.only
-      Loader.need(:HeapCopy)
+      Loader.need(:HeapCopy, :Files)
       compress = Arguments.choice(:compress, compress, CHOICES)
       redaction = redaction_of(redact)
       Arguments.count(:seconds, seconds, least: 1, most: 86_400)

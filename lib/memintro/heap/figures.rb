@@ -5,8 +5,7 @@ require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
 
 module Memintro
-  # Methods that show what is in Ruby's own heap, objects of memintro included. {Memintro} is extended with them when
-  # one of them is called first.
+  # Methods that show what is in Ruby's own heap, objects of memintro included. {Memintro} is extended with them.
   #
   # Each method walks the whole heap once. During the walk no other Ruby thread runs, and a collection that is under way
   # is finished first. Garbage that is not collected yet is counted; call `GC.start` first to leave it out. The result
@@ -17,8 +16,8 @@ module Memintro
   # walk. A forked child has one Ractor. On Ruby 3.1 the methods work there; on 3.3 and 3.4 Ruby's own collector crashes
   # in such a child, with or without memintro.
   module HeapFigures
-    # All loaded together before the first walk, because code that is loaded later would be counted.
-    ROWS = %i[HistogramRow InternalRow Iseq IseqGroup IseqTotals Occupancy].freeze
+    # Loaded before the first walk, because code that is loaded later would be counted.
+    ROWS = %i[HeapWalks HistogramRow InternalRow Iseq IseqGroup IseqTotals Occupancy].freeze
     private_constant :ROWS
 
     # Returns the number and bytes of instruction sequences, the compiled code of every method, block, class body and
@@ -114,7 +113,6 @@ module Memintro
 
     def walks
       MainRactor.alone
-      Loader.file("heap/walks") unless defined?(HeapWalks::LOADED)
       Loader.need(*ROWS)
       HeapWalks
     end

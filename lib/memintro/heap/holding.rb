@@ -2,9 +2,7 @@
 
 require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
-require_relative "../support/advice"
 require_relative "../support/arguments"
-require_relative "../support/json_text"
 
 module Memintro
   # Methods that find the holders of objects. {Memintro} is extended with them.
@@ -73,7 +71,7 @@ module Memintro
     #   puts Memintro.largest(3)   # 17.5 MiB retained (40 bytes of its own): Hash, held by Cache::STORE
     def largest(count = 10, by: :retained_bytes, all: false, seconds: 600)
       MainRactor.only
-      Loader.need(:HeapCopy, :LargeObject)
+      Loader.need(:HeapCopy, :Holders)
       Arguments.count(:count, count, least: 1, most: 100_000)
       by = Arguments.choice(:by, by, %i[retained_bytes bytes])
       all = Arguments.flag(:all, all) ? ["--all"] : []
@@ -149,6 +147,7 @@ module Memintro
     #   Memintro.find(class: String, min_bytes: 1 << 20, where: ->(text) { text.encoding == Encoding::BINARY })
     def find(class: nil, min_bytes: 0, where: nil, limit: 100)
       MainRactor.only
+      Loader.need(:List)
       wanted = binding.local_variable_get(:class)
       raise TypeError, "class is #{Arguments.shown(wanted)}; it must be a Class" unless wanted.nil? || Class === wanted
 

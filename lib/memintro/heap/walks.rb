@@ -85,8 +85,5 @@ module Memintro
       made
     end
     private_class_method :next_slice
-
-    # A thread that comes while another one loads this file waits until all of it is there.
-    LOADED = true
   end
 end

@@ -367,9 +367,5 @@ module Memintro
     rescue Exception => e # rubocop:disable Lint/RescueException
       @target.tell_once(e)
     end
-
-    # See Lazy.
-    LOADED = Lazy
-    private_constant :LOADED
   end
 end

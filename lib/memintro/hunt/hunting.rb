@@ -5,8 +5,7 @@ require_relative "../runtime/main_ractor"
 require_relative "../support/brake"
 
 module Memintro
-  # Methods of {Memintro} that find growing memory automatically. {Memintro} is extended with them when one of them is
-  # called first. See docs/hunt.md. The hunt itself is loaded when one begins.
+  # Methods of {Memintro} that find growing memory automatically. {Memintro} is extended with them. See docs/hunt.md.
   module Hunting
     # Watches this process and investigates growth: of a class, instruction sequences, memory of C code, free memory
     # that malloc keeps. A thread of memintro's own looks at regular intervals, for at most 0.2% of a core. When a
@@ -29,8 +28,7 @@ module Memintro
     def hunt(every: 60, logger: nil, on_finding: nil, clock: nil)
       MainRactor.only unless Brake.on?
       untracked do
-        Loader.need(:Hunt)
-        LazyMethods.load_for_questions
+        Loader.need(:Hunt, *Loader::QUESTIONS)
         Hunt.launch(every: every, logger: logger, on_finding: on_finding, clock: clock)
       end
     end
@@ -60,7 +58,7 @@ module Memintro
     # For `MEMINTRO_HUNT`: an error must not affect the program.
     # @api private
     def hunt_if_asked
-      require_relative "../support/settings"
+      Loader.need(:Settings)
       seconds = Settings.hunt
       hunt(every: seconds) if seconds
     rescue StandardError, ScriptError => e
@@ -75,8 +73,7 @@ module Memintro
 
     # @return [Boolean] whether a hunt has ever begun
     def hunted?
-      # A thread may have been killed while it loaded the class, which is then incomplete.
-      Memintro.autoload?(:Hunt).nil? && Lazy.loaded?(Hunt)
+      Loader.loaded?(:Hunt)
     end
   end
 end

@@ -39,8 +39,6 @@ module Memintro
         @words = "the program's own tracking"
         return if Memintro.tracking?
 
-        # Loaded before the start, because code that is loaded later would be tracked.
-        Loader.need(:TrackedClasses)
         @begun = true
         Memintro.lend_tracking(self) do
           Memintro.start(mode: :sampled, sample_bytes: SAMPLE_BYTES, objects: classes.empty? ? false : classes,

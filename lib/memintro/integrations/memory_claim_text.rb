@@ -72,7 +72,6 @@ module Memintro
 
     # Addresses, because a list of the objects themselves would hold them.
     def ways(addresses)
-      LazyMethods.load(:Holding)
       holders = Memintro.send(:holders_at, addresses, top: WAYS, seconds: SEARCH_SECONDS)
       holders.groups.empty? ? [holders.sentence] : holders.groups.map(&:to_s)
     end

@@ -40,16 +40,17 @@ module Memintro
     # @return [nil]
     # @raise [ArgumentError] if one of the variables has a wrong value
     def install
-      load_methods
+      Memintro.__send__(:read_variables, @variables)
+      load_format
       # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       begin_to_track
-      @stream = Defaults::STREAMS[setting(:report)]
+      @stream = Defaults::STREAMS[Memintro.setting(:report)]
       # Streams need none of that, in any process.
       aim unless @stream
-      repeat if setting(:every)
+      repeat if Memintro.setting(:every)
       ProcessReport.installed = self
-      at_exit { untracked { write_last } }
+      at_exit { Memintro.untracked { write_last } }
       nil
     end
 
@@ -70,7 +71,7 @@ module Memintro
       yield
     ensure
       @target.heir = @becoming = false
-      untracked do
+      Memintro.untracked do
         @target.renew
         arm
       end
@@ -78,52 +79,41 @@ module Memintro
 
     private
 
-    def setting(name) = Memintro.setting(name)
-
-    def untracked(&block) = Memintro.untracked(&block)
-
-    # The program may lose access to memintro's folders, by chroot or as another user. The text of a report needs no
-    # other file. In sampled mode, low memory matters more: code for other formats is loaded when the report is
-    # written. If that fails, a raw dump is left, which `memintro report` shows.
-    def load_methods
-      LazyMethods.load(:Configured)
-      LazyMethods.load(:Reporting)
-      Memintro.__send__(:read_variables, @variables)
-      return if setting(:mode) == :sampled || setting(:format) == :text
-
-      Loader.need(:Report)
-      LazyMethods.load(:Tracking)
+    # The program may lose access to memintro's folders, by chroot or as another user. Text needs no other file. In
+    # sampled mode, low memory matters more: where the format cannot be loaded at the end, a raw dump is left, which
+    # `memintro report` shows.
+    def load_format
+      Loader.need(:Report) unless Memintro.setting(:mode) == :sampled || Memintro.setting(:format) == :text
     end
 
     # A preloaded hook already tracks blocks from the start of the process.
     def begin_to_track
-      answer_for_mwrap if setting(:compat) == :mwrap
+      answer_for_mwrap if Memintro.setting(:compat) == :mwrap
       Native.tracking? ? go_on : Memintro.start
     end
 
     def go_on
-      stop_later if setting(:stop_after)
-      follow_objects if setting(:objects)
+      stop_later if Memintro.setting(:stop_after)
+      follow_objects if Memintro.setting(:objects)
       problem = Native.unseen
       raise NotSeenError, problem if problem
     end
 
     def follow_objects
-      LazyMethods.load_all
-      require_relative "../runtime/ractor_guard"
+      Loader.need(:RactorGuard)
       RactorGuard.install
-      Native.track_objects(setting(:objects))
+      Native.track_objects(Memintro.setting(:objects))
     end
 
     def stop_later
-      Loader.file("runtime/stop_timer")
-      StopTimer.set(setting(:stop_after))
+      Loader.need(:StopTimer)
+      StopTimer.set(Memintro.setting(:stop_after))
     end
 
     # The program may change its folder and its variables; processes that it starts must still use the same file.
     def aim
       require_relative "../support/output_target"
-      given = setting(:report)
+      given = Memintro.setting(:report)
       @target = OutputTarget.new(given)
       ENV[VARIABLE] = @target.pattern if ENV[VARIABLE] == given
       trouble = OutputTarget.trouble(given.b.gsub("%p", Process.pid.to_s))
@@ -176,11 +166,11 @@ module Memintro
 
     # Programs that were written for mwrap expect no other output.
     def wanted?
-      !(setting(:compat) == :mwrap && setting(:report).nil?)
+      !(Memintro.setting(:compat) == :mwrap && Memintro.setting(:report).nil?)
     end
 
     def repeat
-      seconds = setting(:every)
+      seconds = Memintro.setting(:every)
       Loader.need(:Background)
       @background = Background.start("memintro-report") { |stop| write until stop.wait(seconds) }
     rescue Error => e
@@ -189,7 +179,7 @@ module Memintro
 
     # Writes, and yields an error.
     def try(&complain)
-      untracked { deliver }
+      Memintro.untracked { deliver }
       true
     rescue StandardError, ScriptError, NoMemoryError => e
       complain.call(e)
@@ -203,10 +193,10 @@ module Memintro
     end
 
     def render(io)
-      format = setting(:format)
-      top = setting(:top) || Defaults.top(format)
-      by = setting(:by)
-      Memintro.report(io, format: format, top: top == :all ? nil : top, app_root: setting(:app_root),
+      format = Memintro.setting(:format)
+      top = Memintro.setting(:top) || Defaults.top(format)
+      by = Memintro.setting(:by)
+      Memintro.report(io, format: format, top: top == :all ? nil : top, app_root: Memintro.setting(:app_root),
                           **(by ? { by: by } : {}))
     end
 

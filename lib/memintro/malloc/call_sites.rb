@@ -2,7 +2,6 @@
 
 require_relative "../support/arguments"
 require_relative "call_site"
-require_relative "../runtime/loader"
 require_relative "../support/list"
 require_relative "totals"
 
@@ -123,7 +122,6 @@ module Memintro
     # @param by [Symbol] of {SiteGroups::ALL}
     # @return [CallSites] sums
     def grouped(by, app_root = nil)
-      Loader.need(:SiteGroups)
       Memintro.untracked { CallSites.new(totals, SiteGroups.new(by, app_root).rows(rows), process) }
     end
 
@@ -240,8 +238,5 @@ module Memintro
         ends << row
       end
     end
-
-    # A thread that comes while another one loads this file waits until all of it is there.
-    LOADED = true
   end
 end

@@ -3,7 +3,6 @@
 require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
 require_relative "../support/arguments"
-require_relative "leaks/reading"
 
 module Memintro
   # The method that searches for leaked blocks. {Memintro} is extended with it.
@@ -35,6 +34,7 @@ module Memintro
     #   puts Memintro.leaks
     def leaks(gc: true, confirm: true, first_words: false, seconds: 60)
       MainRactor.only
+      Loader.need(:LeakReading)
       flags = { gc: gc, confirm: confirm, first_words: first_words }
       flags.each { |name, value| Arguments.flag(name, value) }
       Arguments.count(:seconds, seconds, least: 1, most: 600)

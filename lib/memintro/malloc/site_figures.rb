@@ -1,13 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
-require_relative "call_site"
-require_relative "call_sites"
-require_relative "site_groups"
+require_relative "../runtime/loader"
+require_relative "../runtime/main_ractor"
 require_relative "stacks"
 
 module Memintro
-  # Methods of {Memintro} that return call sites. {Memintro} is extended with them when one of them is called first.
+  # Methods of {Memintro} that return call sites. {Memintro} is extended with them.
   module SiteFigures
     include Stacks
 
@@ -36,17 +35,18 @@ module Memintro
     # @raise [ArgumentError, TypeError]
     # @raise [Error] if there are no stacks to group by
     def top(n = 20, by: default_figure, older_than_gcs: nil, group: :line)
+      sites = call_sites
       Arguments.count(:n, n, optional: true)
       Arguments.count(:older_than_gcs, older_than_gcs, most: CallSite::MOST_AGE, optional: true)
       by = untracked { Arguments.choice(:by, by, CallSite::FIGURES) }
-      group = untracked { call_sites && Arguments.choice(:group, group, SiteGroups::ALL) }
+      group = untracked { Arguments.choice(:group, group, SiteGroups::ALL) }
       unless group == :line
         return top_groups(n, by, group) unless older_than_gcs
 
         raise ArgumentError, "group is #{group.inspect}; with older_than_gcs it must be :line"
       end
 
-      call_sites.take(most: older_than_gcs ? nil : n, by: by).top(n, by: by, older_than_gcs: older_than_gcs)
+      sites.take(most: older_than_gcs ? nil : n, by: by).top(n, by: by, older_than_gcs: older_than_gcs)
     end
 
     # Returns one call site by its name, or by the end of its name, beginning at a folder or file.
@@ -56,6 +56,14 @@ module Memintro
     # @raise [AmbiguousNameError] if several names end so and none is exactly that
     def [](name)
       call_sites.take.find(Arguments.text(:name, name))
+    end
+
+    private
+
+    def call_sites
+      MainRactor.only
+      Loader.need(:CallSites, :SiteGroups)
+      CallSites
     end
   end
 end

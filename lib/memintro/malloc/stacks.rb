@@ -1,9 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
-require_relative "../support/list"
-require_relative "call_site"
-require_relative "site_groups"
 
 module Memintro
   # Reading whole stacks, as methods of {Memintro}.
@@ -21,6 +18,7 @@ module Memintro
     #   Memintro.start(stack_depth: 16)
     #   Memintro.stacks(3, site: "app/models/user.rb:7").each { |site| puts site.stack }
     def stacks(limit = 20, site: nil, by: default_figure)
+      call_sites
       Arguments.count(:limit, limit, optional: true)
       by = untracked { Arguments.choice(:by, by, CallSite::FIGURES) }
       site = site.is_a?(CallSite) ? site : self[site] || (return List.new([])) if site

@@ -1,14 +1,19 @@
 # frozen_string_literal: true
 
+require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
+require_relative "../support/arguments"
 require_relative "../support/brake"
 require_relative "../support/defaults"
 
 module Memintro
-  # Methods of {Memintro} that start and stop tracking, and that return its sums. {Memintro} is extended with them
-  # when one of them is called first. Methods that return sums, end tracking automatically or follow objects need more
-  # code than this, and is loaded when it is asked for.
+  # Methods of {Memintro} that start and stop tracking, and that return its sums. {Memintro} is extended with them.
   module Tracking
+    # What reads the figures. Loaded at a start in full mode, because the program may read them in a signal handler, or
+    # leave the folders of memintro. In sampled mode it counts for more to be light.
+    READING = %i[Totals CallSites SiteGroups Report].freeze
+    private_constant :READING
+
     # Starts tracking with empty figures. Takes milliseconds: the malloc functions of every loaded module are
     # redirected, unless the process was preloaded. If the settings are already in force, nothing happens. Another
     # `mode` or `sample_bytes` takes effect at once and keeps what was collected, each block with its weight (with a
@@ -41,15 +46,12 @@ module Memintro
       MainRactor.only
       reclaim_tracking
       settings = in_full(settings)
-      mode = settings[:mode]
-      mode = checked(:choice, :mode, mode, Defaults::MODES.keys) unless Defaults::MODES.key?(mode)
+      mode = Arguments.choice(:mode, settings[:mode], Defaults::MODES.keys)
       settings[:sample_bytes] = mean_distance(mode, settings[:sample_bytes])
-      seconds = checked(:seconds, :stop_after, settings[:stop_after], optional: true)
+      seconds = Arguments.seconds(:stop_after, settings[:stop_after], optional: true)
       numbers = Defaults::HOOK.map { |name| checked_number(name, settings[name]) }
       objects = checked_objects(settings[:objects])
-      LazyMethods.load_all if objects
-      # The program may leave the folders of memintro. In sampled mode it counts for more to be light.
-      Loader.need(:Totals) if mode == :full
+      Loader.need(*READING) if mode == :full
       Native.native_callers(checked_switch(:native_callers, settings[:native_callers]))
       Native.load_hook
       number = Defaults::MODES[mode]
@@ -202,35 +204,21 @@ module Memintro
 
     # @param seconds [Numeric, nil] nil: never; a time that was set before ends
     def stop_after(seconds)
-      return unless seconds || defined?(StopTimer)
+      return unless seconds || Loader.loaded?(:StopTimer)
 
-      Loader.file("runtime/stop_timer")
+      Loader.need(:StopTimer)
       StopTimer.set(seconds)
-    end
-
-    # The code that checks arguments is loaded only for unusual ones.
-    #
-    # @param kind [Symbol] a method of {Arguments}
-    # @return [Object, nil] the value; nil where it is nil and may be
-    def checked(kind, name, value, *allowed, **limits)
-      return if value.nil? && limits[:optional]
-      return value if value.eql?(Defaults::VALUES[name])
-
-      Loader.need(:Arguments)
-      Arguments.public_send(kind, name, value, *allowed, **limits)
     end
 
     # @return [Integer] 0 for the default
     def checked_number(name, value)
-      default = Defaults::VALUES[name]
-      checked(:count, name, value, least: Defaults::LEAST.fetch(name, 1), most: Defaults::MOST[name],
-                                   optional: default.nil?) || 0
+      Arguments.count(name, value, least: Defaults::LEAST.fetch(name, 1), most: Defaults::MOST[name],
+                                   optional: Defaults::VALUES[name].nil?) || 0
     end
 
     def checked_switch(name, wanted)
       return wanted if [true, false, nil].include?(wanted)
 
-      Loader.need(:Arguments)
       raise ArgumentError, "#{name} is #{Arguments.shown(wanted)}; it must be true, false, or nil"
     end
 
@@ -253,7 +241,7 @@ module Memintro
       return unless wanted || Native.tracks_objects
 
       if wanted
-        Loader.file("runtime/ractor_guard")
+        Loader.need(:RactorGuard)
         RactorGuard.install
       end
       return unless Native.track_objects(wanted).nil?

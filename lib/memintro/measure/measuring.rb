@@ -4,7 +4,6 @@ require_relative "../support/arguments"
 require_relative "../support/brake"
 require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
-require_relative "../runtime/ractor_guard"
 
 module Memintro
   # Methods of {Memintro} that measure the cost of a piece of code; docs/measure.md explains the figures.
@@ -108,6 +107,7 @@ module Memintro
                            "Ruby tells it nothing of their objects; wait until the others have ended"
       end
       reclaim_tracking
+      Loader.need(:RactorGuard)
       RactorGuard.install
       load_measurement
       # If the measurement starts tracking, ids of call sites get a new meaning.

@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../runtime/loader"
 require_relative "../support/brake"
 require_relative "../support/units"
 require_relative "measuring"
@@ -30,7 +29,6 @@ module Memintro
       raise DisabledError, "#{Brake.cause}, so memory cannot be measured" if Brake.holds?
 
       MainRactor.only
-      LazyMethods.load(:Measuring)
       Memintro.send(:ready_to_measure)
       refuse_what_cannot_be_measured
       Measurement.hidden do

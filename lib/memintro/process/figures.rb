@@ -1,5 +1,9 @@
 # frozen_string_literal: true
 
+require_relative "../runtime/loader"
+require_relative "../runtime/main_ractor"
+require_relative "../support/arguments"
+
 module Memintro
   # Methods of {Memintro} that return the memory of this process as the kernel counts it, in bytes. They work in any
   # thread, any Ractor, in finalizers, in trap handlers and in forked children.
@@ -69,9 +73,7 @@ module Memintro
     # files of /sys/fs/cgroup, which costs 0.4 to 0.8 ms.
     #
     # @return [Cgroup, nil] nil if no memory control group holds the process, or none that can be seen
-    # @raise [RactorError] in a Ractor on Ruby 3.3, until the main one has called it once
     def cgroup
-      Loader.need(:Cgroup, :CgroupFiles)
       Native.untracked_enter
       CgroupFiles.new.read
     ensure
@@ -94,7 +96,7 @@ module Memintro
     #   puts Memintro.account
     def account(ruby: true, seconds: 30)
       MainRactor.only
-      Loader.need(:Arguments, :Account, :Cgroup, :CgroupFiles)
+      Loader.need(:Account)
       Arguments.flag(:ruby, ruby)
       Arguments.count(:seconds, seconds, least: 1, most: 600)
       untracked do
@@ -117,7 +119,6 @@ module Memintro
     #   Memintro.trim[:given_back_bytes]   # => 251_658_240
     def trim(compact: false)
       MainRactor.only
-      Loader.need(:Arguments)
       Arguments.flag(:compact, compact)
       before = rss
       GC.compact if compact

@@ -3,11 +3,7 @@
 require_relative "../support/arguments"
 require_relative "../runtime/background"
 require_relative "../support/warn_once"
-require_relative "../runtime/loader"
 require_relative "../support/list"
-require_relative "rss_sampler/point"
-require_relative "rss_sampler/ring"
-require_relative "rss_sampler/sample"
 require_relative "../support/untracked_text"
 
 module Memintro
@@ -24,7 +20,11 @@ module Memintro
   #   sampler.on_sample { |sample| statsd.gauge("rss", sample.rss) }
   #   sampler.points.map { |point| point[:rss].max }.max
   class RSSSampler
-    extend Lazy
+    # These files open this class, which `autoload` loads.
+    require_relative "rss_sampler/point"
+    require_relative "rss_sampler/ring"
+    require_relative "rss_sampler/sample"
+
     include WarnOnce
     prepend UntrackedText
 
@@ -45,7 +45,13 @@ module Memintro
     # @param interval [Numeric] seconds between samples, at least 0.01
     # @param pss [Boolean] include {ProcessFigures#pss} in each, at its cost
     # @raise [ArgumentError, TypeError]
+    # @raise [RactorError] in a Ractor other than the main one
     def initialize(interval: 2, pss: false)
+      unless Ractor.current.equal?(Ractor.main)
+        raise RactorError, "a sampler can be made only in the main Ractor; make it there, and ask Memintro.rss and " \
+                           "the like in others"
+      end
+
       check(interval) unless Brake.on?
       @interval = interval
       @pss = pss ? true : false
@@ -193,9 +199,5 @@ module Memintro
         end
       end
     end
-
-    # See Lazy.
-    LOADED = Lazy
-    private_constant :LOADED
   end
 end

@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
+require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
 require_relative "../support/brake"
 require_relative "../support/defaults"
 require_relative "short_report"
 
 module Memintro
-  # `Memintro.report`. {Memintro} is extended with it when it is called first.
+  # `Memintro.report`. {Memintro} is extended with it.
   module Reporting
     # Writes a report about this process.
     #
@@ -43,7 +44,7 @@ module Memintro
     def colour?(io)
       return false unless io.respond_to?(:tty?) && io.tty?
 
-      Loader.file("support/style")
+      Loader.need(:Style)
       Style.colour?(io)
     rescue IOError, Error
       false

@@ -104,7 +104,7 @@ module Memintro
       # @raise [RactorError] in a Ractor other than the main one, which would take the thread along when it ends
       def start(name, &work)
         raise ArgumentError, "start needs a block: Background.start(name) { |stop| … }" unless work
-        unless Ractor.current == Loader::MAIN_RACTOR
+        unless Ractor.current.equal?(Ractor.main)
           raise RactorError, "#{name} cannot be started in a Ractor; start it in the main one"
         end
 

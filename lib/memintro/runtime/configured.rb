@@ -3,19 +3,19 @@
 require_relative "../support/brake"
 require_relative "../support/defaults"
 require_relative "loader"
+require_relative "main_ractor"
 
 module Memintro
-  # Methods of {Memintro} that return settings. {Memintro} is extended with them when one of them is called first.
+  # Methods of {Memintro} that return settings. {Memintro} is extended with them.
   module Configured
     # @return [Configuration] defaults of {start}, {report} and of the report at exit. At first those of the
     #   `MEMINTRO_…` variables.
     # @raise [ArgumentError] if one of the variables has a wrong value
     def configuration
+      MainRactor.only
       Loader.need(:Configuration)
       # Takes no lock: reports are also written in signal handlers, and reading ENV twice gives the same result.
       @configuration ||= Configuration.new(@variables || ENV)
-    rescue Ractor::Error
-      MainRactor.refuse
     end
 
     # @yieldparam configuration [Configuration]
@@ -31,12 +31,9 @@ module Memintro
     # @param name [Symbol]
     # @return [Object, nil] as {configuration} has it, which is made only if something is configured
     def setting(name)
-      return @configuration.public_send(name) if @configuration
-
-      plain = Defaults.plain(@variables || ENV)
+      MainRactor.only
+      plain = Defaults.plain(@variables || ENV) unless @configuration
       plain ? plain[name] : configuration.public_send(name)
-    rescue Ractor::Error
-      MainRactor.refuse
     end
 
     private

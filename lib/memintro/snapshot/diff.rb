@@ -3,14 +3,9 @@
 require_relative "../support/arguments"
 require_relative "../support/value_object"
 require_relative "../support/advice"
-require_relative "diff/change"
-require_relative "diff/totals_by_kind"
-require_relative "diff/notes"
-require_relative "diff/sections"
 require_relative "../support/json_text"
 require_relative "../support/names"
 require_relative "../support/style"
-require_relative "../runtime/loader"
 require_relative "../support/units"
 
 module Memintro
@@ -22,7 +17,12 @@ module Memintro
   #   diff.classes.first             # => #<Memintro::Diff::Change String +1.2 MiB, +30,000 of them>
   #   puts diff                      # a text for people; write(io, format: :html) and :json for others
   class Diff
-    extend Lazy
+    # These files open this class, which `autoload` loads.
+    require_relative "diff/change"
+    require_relative "diff/totals_by_kind"
+    require_relative "diff/notes"
+    require_relative "diff/sections"
+
     include ByName
 
     # Default number of changes of each list in texts and pages.
@@ -202,9 +202,5 @@ module Memintro
         kinds: kinds.map(&:to_h),
         sections: sections.transform_values { |list| (top ? list.first(top) : list).map(&:to_h) } }
     end
-
-    # See Lazy.
-    LOADED = Lazy
-    private_constant :LOADED
   end
 end

@@ -3,11 +3,7 @@
 require_relative "../support/arguments"
 require_relative "../support/value_object"
 require_relative "../malloc/call_sites"
-require_relative "diff"
-require_relative "../runtime/loader"
 require_relative "../heap/row"
-require_relative "parts"
-require_relative "saved"
 require_relative "../support/units"
 require_relative "../support/untracked_text"
 
@@ -20,7 +16,10 @@ module Memintro
   #   handle(requests)
   #   puts Memintro.snapshot(:iseqs, :classes) - before
   class Snapshot
-    extend Lazy
+    # These files open this class, which `autoload` loads.
+    require_relative "parts"
+    require_relative "saved"
+
     include ByName
     prepend UntrackedText
 
@@ -253,9 +252,5 @@ module Memintro
       name = "...#{name[-77..]}" if name.size > 80
       "#{name} #{amount}"
     end
-
-    # See Lazy.
-    LOADED = Lazy
-    private_constant :LOADED
   end
 end

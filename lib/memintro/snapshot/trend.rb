@@ -1,10 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../support/value_object"
-require_relative "../runtime/loader"
 require_relative "../support/list"
 require_relative "snapshot"
-require_relative "trend/series"
 require_relative "../support/statistics"
 require_relative "../support/style"
 require_relative "../support/untracked_text"
@@ -26,7 +24,9 @@ module Memintro
   #   trend = Memintro::Trend.new(Dir["tmp/*.json"].sort.map { |file| Memintro::Snapshot.load(file) })
   #   trend.growing.first   # => #<Memintro::Trend::Series classes Session +12,000 a minute, 99.9% sure, in every step>
   class Trend
-    extend Lazy
+    # These files open this class, which `autoload` loads.
+    require_relative "trend/series"
+
     include ByName
     prepend UntrackedText
 
@@ -258,9 +258,5 @@ module Memintro
     def duration = Units.duration(minutes.last * 60)
 
     def percent = "#{format('%.1f', confidence * 100).delete_suffix('.0')}%"
-
-    # See Lazy.
-    LOADED = Lazy
-    private_constant :LOADED
   end
 end
