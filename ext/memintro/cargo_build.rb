@@ -28,9 +28,11 @@ class CargoBuild
 
   # @param root [String] folder that holds Cargo.toml and Cargo.lock
   # @param crates [Array<String>] those of PARTS that are built
-  def initialize(root: File.expand_path("../..", __dir__), crates: PARTS.keys)
+  # @param profile [String] of Cargo.toml
+  def initialize(root: File.expand_path("../..", __dir__), crates: PARTS.keys, profile: "release")
     @root = root
     @crates = crates
+    @profile = profile
   end
 
   # @return [Boolean] whether this is a checkout: gems contain no specs
@@ -48,7 +50,7 @@ class CargoBuild
 
   # @return [Array<String>] the command `cargo build`, with the versions of the lock file
   def command
-    ["cargo", "build", "--locked", "--release", "--manifest-path", File.join(root, "Cargo.toml"),
+    ["cargo", "build", "--locked", "--profile", @profile, "--manifest-path", File.join(root, "Cargo.toml"),
      "--target-dir", target_folder] + @crates.flat_map { |name| ["--package", name] }
   end
 
@@ -65,7 +67,7 @@ class CargoBuild
   #
   # @return [Hash{String => String}] by the path of each file that was built: the name under which it is installed
   def products
-    folder = File.join(target_folder, *ENV["CARGO_BUILD_TARGET"], "release")
+    folder = File.join(target_folder, *ENV["CARGO_BUILD_TARGET"], @profile)
     PARTS.values_at(*@crates).to_h { |file, name| [File.join(folder, file), name] }
   end
 
