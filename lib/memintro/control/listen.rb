@@ -72,7 +72,9 @@ module Memintro
     def load_server
       require_relative "../control"
       Loader.need(*Loader::QUESTIONS)
-    rescue LoadError, SystemCallError, Error => e
+    rescue LoadError, SystemCallError => e
+      raise ListenError, Loader.unreadable(e)
+    rescue Error => e
       raise ListenError, e.message
     end
 

@@ -48,8 +48,14 @@ module Memintro
     rescue ThreadError
       load_apart(missing)
     rescue LoadError, SystemCallError => e
-      raise Error, "a file of memintro cannot be loaded (#{e.message}): no more files may be open (ulimit -n), or " \
-                   "the program has called chroot or changed its user; call Memintro.eager_load before"
+      raise Error, unreadable(e)
+    end
+
+    # @param error [LoadError, SystemCallError]
+    # @return [String] what to do; Ruby does not say why it cannot load a file
+    def self.unreadable(error)
+      "a file of memintro cannot be loaded (#{error.message}): no more files may be open (ulimit -n), or the program " \
+        "has called chroot or changed its user; call Memintro.eager_load before"
     end
 
     # @param name [Symbol] of {FILES}
