@@ -1,6 +1,10 @@
 # frozen_string_literal: true
 
-require "bigdecimal"
+begin
+  require "bigdecimal"
+rescue LoadError
+  # A bundled gem since Ruby 3.4, which a bundle may lack. Bytes are Rational then.
+end
 require_relative "../memintro"
 
 # Returns what the gem get_process_mem returns, with its names and types, from a file that stays open: for code that was
@@ -11,19 +15,20 @@ require_relative "../memintro"
 #   require "memintro/get_process_mem"
 #   GetProcessMem.new.mb   # => 31.4453125
 unless defined?(GetProcessMem)
-  # Resident memory of a process, as BigDecimal bytes or Float KiB, MiB and GiB. As with the gem of that name, a process
-  # that does not exist or cannot be read has 0.
+  # Resident memory of a process, as BigDecimal bytes (Rational where there is no BigDecimal) or Float KiB, MiB and GiB.
+  # As with the gem of that name, a process that does not exist or cannot be read has 0.
   class GetProcessMem
+    exact = defined?(BigDecimal) ? method(:BigDecimal) : method(:Rational)
     # Bytes of a KiB.
-    KB_TO_BYTE = BigDecimal(1024)
+    KB_TO_BYTE = exact[1024]
     # Bytes of a MiB.
-    MB_TO_BYTE = BigDecimal(1_048_576)
+    MB_TO_BYTE = exact[1_048_576]
     # Bytes of a GiB.
-    GB_TO_BYTE = BigDecimal(1_073_741_824)
+    GB_TO_BYTE = exact[1_073_741_824]
     # Bytes by unit, in lower case.
     CONVERSION = { "kb" => KB_TO_BYTE, "mb" => MB_TO_BYTE, "gb" => GB_TO_BYTE }.freeze
     # What is added to each figure of a smaps file.
-    ROUND_UP = BigDecimal("0.5")
+    ROUND_UP = exact["0.5"]
     # This file is for Linux.
     RUNS_ON_WINDOWS = false
     # See {RUNS_ON_WINDOWS}.
@@ -44,7 +49,7 @@ unless defined?(GetProcessMem)
 
     # @return [BigDecimal] resident memory now
     def bytes
-      BigDecimal(resident)
+      exact(resident)
     end
 
     # @param bytes [Numeric]
@@ -83,7 +88,7 @@ unless defined?(GetProcessMem)
       return bytes unless file
 
       found = file.each_line.filter_map { |line| line.match(/\ARss.*?(\d+(?:\.\d+)?)\s+(\w\w)/) }
-      found.sum { |figure| (BigDecimal(figure[1]) + ROUND_UP) * CONVERSION.fetch(figure[2].downcase, 0) } if found.any?
+      found.sum { |figure| (exact(figure[1]) + ROUND_UP) * CONVERSION.fetch(figure[2].downcase, 0) } if found.any?
     rescue Errno::EACCES
       0
     end
@@ -96,11 +101,16 @@ unless defined?(GetProcessMem)
     # @return [String]
     def inspect
       now = bytes
+      exact = now.is_a?(Rational) ? now.to_i : now
       format("#<%<name>s:0x%<id>08x @mb=%<mb>s @gb=%<gb>s @kb=%<kb>s @bytes=%<bytes>s>",
-             name: self.class, id: object_id * 2, mb: mb(now), gb: gb(now), kb: kb(now), bytes: now)
+             name: self.class, id: object_id * 2, mb: mb(now), gb: gb(now), kb: kb(now), bytes: exact)
     end
 
     private
+
+    def exact(number)
+      defined?(BigDecimal) ? BigDecimal(number) : Rational(number)
+    end
 
     def resident
       number = @pid == "self" ? Memintro::Native.kernel_pid : Integer(@pid.to_s, 10, exception: false)

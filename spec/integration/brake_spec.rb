@@ -52,7 +52,7 @@ RSpec.describe "MEMINTRO_DISABLE" do
       trap("USR1") { $answers = [Memintro.start, Memintro.listen, Memintro.track { $ran = true }.live_bytes, $ran] }
       Process.kill(:USR1, $$)
       sleep 0.01 until $answers
-      p $answers, Ractor.new { [Memintro.start, Memintro.listen] }.take
+      p $answers, Ractor.new { [Memintro.start, Memintro.listen] }.then { |one| one.respond_to?(:value) ? one.value : one.take }
     RUBY
     expect(result.stdout).to eq("[false, nil, 0, true]\n[false, nil]\n")
   end

@@ -37,6 +37,20 @@ RSpec.describe "memintro/get_process_mem" do
     expect(answers("memintro/get_process_mem").must_succeed.json).to include(expected)
   end
 
+  it "needs no bigdecimal, which a bundle may lack" do
+    Dir.mktmpdir do |folder|
+      File.write("#{folder}/bigdecimal.rb", 'raise LoadError, "cannot load such file -- bigdecimal"')
+      answer = run_ruby(code: <<~RUBY, flags: ["-I#{folder}"], requires: ["memintro/get_process_mem"]).must_succeed.json
+        require "json"
+        memory = GetProcessMem.new
+        smaps = File::NULL.then { Struct.new(:each_line).new(["Rss: 4 kB\n", "Rss: 8 kB\n"].each) }
+        puts JSON.dump(types: [memory.bytes, memory.mb].map { |figure| figure.class.name }, smaps: memory.linux_memory(smaps).to_f,
+                       close: (memory.bytes - Memintro.rss).abs < (4 << 20), text: memory.inspect[/@bytes=\\d+>/] != nil)
+      RUBY
+      expect(answer).to eq(types: %w[Rational Float], smaps: 13_312.0, close: true, text: true)
+    end
+  end
+
   it "stands in for the gem: requiring that afterwards changes nothing" do
     result = run_ruby(code: <<~RUBY, requires: ["memintro/get_process_mem"])
       p require("get_process_mem"), GetProcessMem.instance_method(:bytes).source_location[0].end_with?("memintro/get_process_mem.rb")

@@ -134,7 +134,7 @@ RSpec.describe "Memintro.hunt, in programs that also track,", :listening do
       serve(3)
       during = [hunt.watched, hunt.errors]
       ractor.send(1)
-      ractor.take
+      ractor.then { |one| one.respond_to?(:value) ? one.value : one.take }
       ractor = nil
       GC.start
       serve(14) { Memintro.findings.any? }
@@ -147,7 +147,7 @@ RSpec.describe "Memintro.hunt, in programs that also track,", :listening do
     told = hunted(<<~RUBY, flags: ["-W0"])
       hunt = begin_hunt
       serve(12) { hunt.state == :investigating && Memintro.tracking? }
-      10.times { Ractor.new { Array.new(1_000) { "x" * 50 }.size }.take }
+      10.times { Ractor.new { Array.new(1_000) { "x" * 50 }.size }.then { |one| one.respond_to?(:value) ? one.value : one.take } }
       serve(6) { hunt.state == :watching }
       puts JSON.generate(errors: hunt.errors, state: hunt.state, tracking: Memintro.tracking?)
     RUBY

@@ -17,6 +17,22 @@ RSpec.describe "A live start in Ruby" do
     expect(figures[:total]).to be >= 20 * 256 * 1024
   end
 
+  it "finds the hook from a copy of the extension elsewhere, as a Ruby::Box loads it" do
+    Dir.mktmpdir do |folder|
+      result = run_ruby(code: <<~RUBY, requires: ["memintro/support/paths"])
+        require "fileutils"
+        copy = File.join(#{folder.inspect}, "memintro.so")
+        FileUtils.cp(Memintro::Paths.extension, copy)
+        Memintro::Paths.define_singleton_method(:extension) { copy }
+        require "memintro"
+        Memintro.start
+        kept = Array.new(10) { "x" * 100_000 }
+        puts $LOADED_FEATURES.include?(copy), Memintro::Native.hook_path == Memintro::Paths.hook, Memintro.totals.live_bytes >= 1_000_000
+      RUBY
+      expect(result.must_succeed.stdout).to eq("true\n" * 3)
+    end
+  end
+
   it "skips a module that is malformed, and doctor names it; all others are patched" do
     Dir.mktmpdir do |folder|
       odd = File.join(folder, "libodd.so")

@@ -81,6 +81,7 @@ class FakeNative
   def hook_path = "/lib/memintro/libmemintro_hook.so"
   def allocator = "/lib/x86_64-linux-gnu/libc.so.6"
   def patches = []
+  def known_rubies = [RUBY_VERSION[/\A\d+\.\d+/]]
   def missing_functions = {}
   def unseen = nil
   def tracks_objects = false

@@ -3,6 +3,8 @@
 //! An object has four numbers of 32 bits: its slot, its kind, its size, and where its references begin. A reference
 //! has one, and with names two. `tests/memory.rs` counts what loading and the answers take.
 
+mod fields;
+
 use crate::grow::{push, room};
 use crate::intern::{Map, Texts};
 use crate::kinds::{Kinds, NO_GENERATION};
@@ -411,6 +413,7 @@ impl Graph {
             self.names.resize(self.targets.len(), 0);
             self.names.shrink_to_fit();
         }
+        self.hand_over_fields();
         self.about.names = !self.names.is_empty() || self.root_names.iter().any(|name| *name != 0);
         self.kinds.complete();
     }

@@ -48,6 +48,34 @@ fn a_cut_dump_says_where_and_keeps_what_was_read() {
     assert_eq!(problem.offset, SMALL.len() as u64 - 30);
 }
 
+/// Ruby 4.0: the class Store has its variable in fields, and so has a string.
+const FIELDS: &str = r#"{"type":"ROOT", "root":"vm", "references":["0x7f0000000000", "0x7f0000000050"]}
+{"address":"0x7f0000000000", "type":"CLASS", "shape_id":2, "name":"Store", "references":["0x7f0000000028"], "memsize":512}
+{"address":"0x7f0000000028", "type":"IMEMO", "shape_id":2, "class":"0x7f0000000000", "imemo_type":"fields", "references":["0x7f0000000078"], "edges":["@cache"], "memsize":40}
+{"address":"0x7f0000000050", "type":"STRING", "shape_id":3, "bytesize":1, "references":["0x7f00000000a0"], "memsize":40}
+{"address":"0x7f0000000078", "type":"ARRAY", "length":0, "memsize":40}
+{"address":"0x7f00000000a0", "type":"IMEMO", "shape_id":3, "class":"0x7f0000000050", "imemo_type":"fields", "references":["0x7f0000000078", "0x7f00000000c8"], "edges":["@one", "@two"], "memsize":40}
+{"address":"0x7f00000000c8", "type":"OBJECT", "memsize":40}
+"#;
+
+#[test]
+fn variables_in_fields_are_those_of_their_owner() {
+    let graph = graph(FIELDS);
+    let edges = |address: u64| -> Vec<_> {
+        let object = graph.find(address).unwrap();
+        graph.edges(object).map(|edge| (graph.address(edge.to), graph.edge_names.text(edge.name))).collect()
+    };
+    let (cache, two) = (0x7f00_0000_0078, 0x7f00_0000_00c8);
+    let named = |address: u64, name: &str| (address, name.to_string());
+    assert_eq!(edges(0x7f00_0000_0000), [named(0x7f00_0000_0028, ""), named(cache, "@cache")]);
+    let expected = [named(0x7f00_0000_00a0, ""), named(cache, "@one"), named(two, "@two")];
+    assert_eq!(edges(0x7f00_0000_0050), expected);
+    assert_eq!(edges(0x7f00_0000_0028), []);
+    // Fields of many objects are of one kind.
+    let kind = |address: u64| graph.kind_of[graph.find(address).unwrap() as usize];
+    assert_eq!(kind(0x7f00_0000_0028), kind(0x7f00_0000_00a0));
+}
+
 #[test]
 fn a_way_as_long_as_a_list_is_told_in_part() {
     // Of nine classes, so that no chain of a few holders comes again and again.

@@ -10,27 +10,15 @@ use std::ffi::c_void;
 
 use memintro_abi::{HookApi, MOST_PLACES_OF_CONTENTS};
 
+use crate::atlas::types::{T_ARRAY, T_HASH, T_OBJECT, T_STRUCT};
+use crate::atlas::{Object, RUBY};
 use crate::hook_link;
 use crate::objects::{self, Memory};
 
-const HAS_TRANSIENT_HEAP: bool = cfg!(not(ruby_gte_3_3));
-
 /// Types whose contents may be in the transient heap: objects, arrays, hashes, structs.
 pub(crate) const TRANSIENT: [usize; 4] = [T_OBJECT, T_ARRAY, T_HASH, T_STRUCT];
-const T_OBJECT: usize = 0x01;
-const T_ARRAY: usize = 0x07;
-const T_HASH: usize = 0x08;
-const T_STRUCT: usize = 0x09;
-const TYPE_MASK: usize = 0x1f;
-/// Of an object or array: its contents are in its slot.
-const EMBEDDED: usize = rb_sys::ruby_fl_type::RUBY_FL_USER1 as usize;
-/// The same of a struct: how many are there.
-const EMBEDDED_OF_STRUCT: usize = EMBEDDED | EMBEDDED << 1;
-/// Of an array: another one has its contents.
-#[cfg(not(ruby_gte_3_3))]
-const SHARED: usize = rb_sys::ruby_fl_type::RUBY_ELTS_SHARED as usize;
-#[cfg(ruby_gte_3_3)]
-const SHARED: usize = 0;
+/// Of a struct: how many members are in its slot.
+const EMBEDDED_OF_STRUCT: usize = Object::EMBEDDED | Object::EMBEDDED << 1;
 /// Flags and class.
 const HEAD_WORDS: usize = 2;
 /// A block is never below this.
@@ -45,7 +33,7 @@ pub(crate) fn settled() -> Option<&'static HookApi> {
 
 /// See [`settled`]. If the hook is busy, they stay as they are until the next time.
 pub(crate) fn settle(api: &HookApi) {
-    if HAS_TRANSIENT_HEAP && objects::is_on() && !objects::is_sampled() {
+    if RUBY.has_transient_heap && objects::is_on() && !objects::is_sampled() {
         let mut memory = Memory::default();
         // SAFETY: the callback fits the context, which outlives the call.
         unsafe { (api.contents_to_lines)((&raw mut memory).cast(), contents) };
@@ -64,12 +52,11 @@ unsafe extern "C" fn contents(
     }
     let words = slot as *const usize;
     // SAFETY: a slot that is mapped, and has five words at least; objects do not change under the GVL.
-    let flags = unsafe { *words };
-    let kind = flags & TYPE_MASK;
-    let is_embedded = match kind {
-        T_ARRAY => flags & (EMBEDDED | SHARED) != 0,
-        T_OBJECT => flags & EMBEDDED != 0,
-        T_STRUCT => flags & EMBEDDED_OF_STRUCT != 0,
+    let object = unsafe { Object::read(slot) };
+    let is_embedded = match object.kind() {
+        T_ARRAY => object.flags & (Object::EMBEDDED | Object::SHARED) != 0,
+        T_OBJECT => object.embeds_variables(),
+        T_STRUCT => object.flags & EMBEDDED_OF_STRUCT != 0,
         T_HASH => false,
         _ => true,
     };

@@ -21,6 +21,15 @@ static LOADED: OnceLock<&'static HookApi> = OnceLock::new();
 /// finds nothing searches each module of the process.
 static PRELOADED: OnceLock<Option<&'static HookApi>> = OnceLock::new();
 
+/// Where the Ruby code knows the hook to be.
+static NOTED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Notes where the hook is. It counts if there is none beside this library: a Ruby::Box loads a copy of it from a folder for
+/// temporary files.
+pub(crate) fn note(path: PathBuf) {
+    let _ = NOTED.set(path);
+}
+
 /// The hook, if it is in the process already. Loads nothing.
 pub(crate) fn found() -> Option<&'static HookApi> {
     LOADED.get().copied().or_else(|| *PRELOADED.get_or_init(preloaded))
@@ -104,7 +113,7 @@ fn describe_damage(path: &CStr, is_file: bool, bytes: i64, whole: u64) -> String
 }
 
 /// The path of the hook: beside this library, or a folder above. A precompiled gem has a library for each Ruby in a
-/// folder of its own, and one hook for all. If there is none, the path beside this library.
+/// folder of its own, and one hook for all. Else the one that the Ruby code knows. If there is none, the path beside this library.
 pub(crate) fn path() -> Option<PathBuf> {
     // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
     let this = unsafe {
@@ -121,7 +130,8 @@ pub(crate) fn path() -> Option<PathBuf> {
     let folder = this.parent()?;
     let beside = folder.join(HOOK_FILE);
     let above = folder.parent().map(|folder| folder.join(HOOK_FILE));
-    Some(above.filter(|above| !beside.is_file() && above.is_file()).unwrap_or(beside))
+    let all = [Some(&beside), above.as_ref(), NOTED.get()];
+    Some(all.into_iter().flatten().find(|path| path.is_file()).unwrap_or(&beside).clone())
 }
 
 fn checked(api: *const libc::c_void) -> Result<&'static HookApi, String> {

@@ -5,6 +5,7 @@
 )]
 
 mod account;
+mod atlas;
 #[cfg(target_os = "linux")]
 mod built_for;
 mod callers;

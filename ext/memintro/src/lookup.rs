@@ -6,7 +6,7 @@
 //! call of a missing function ends the process.)
 //!
 //! This table lists the functions, the Rubies that have them, and what does not work without them. Layouts and flags
-//! that differ between Rubies are in the files that it names, and in `heap/slot.rs` and `heap_dump/slot.rs`.
+//! that differ between Rubies are in [`crate::atlas`].
 //!
 //! | function | 3.1 | 3.3 | 3.4 | without it |
 //! |---|---|---|---|---|

@@ -2,33 +2,26 @@
 //! of the one before has been. So each object that lived until then is still in its slot, and is garbage if it is not
 //! marked. No slot can have been used again in between.
 //!
-//! | function | 3.1 | 3.3 | 3.4 | without it |
-//! |---|---|---|---|---|
-//! | `rb_obj_gc_flags` | yes | yes | yes | objects are not sampled; the end of each tracked object is an event of its own |
-//! | `rb_gc_latest_gc_info` | yes | yes | yes | the same |
-//!
 //! Ruby tells of the markings of the main Ractor only, and of none that begins inside another listener's handler. Numbers
 //! of collections show that one was not told. Then it is unknown which slots still have the objects that they had.
 
 use std::ffi::CStr;
-use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rb_sys::{ID, VALUE};
 
+use crate::atlas::GcFlags;
 use crate::lookup::{self, look_up};
 use crate::vm;
 
-type Flags = unsafe extern "C" fn(VALUE, *mut ID, usize) -> usize;
 type Info = unsafe extern "C" fn(VALUE) -> VALUE;
 
-const NEEDED: [&CStr; 2] = [c"rb_obj_gc_flags", c"rb_gc_latest_gc_info"];
-const MOST_FLAGS: usize = 16;
+const NEEDED: [&CStr; 1] = [c"rb_gc_latest_gc_info"];
 
 /// What looking at marks needs.
 pub(crate) struct Markings {
-    flags: Flags,
+    flags: GcFlags,
     info: Info,
     /// Names of flags.
     marked: ID,
@@ -54,7 +47,7 @@ static TOLD: AtomicUsize = AtomicUsize::new(0);
 
 /// What this Ruby lacks for it.
 pub(crate) fn missing() -> Vec<&'static str> {
-    lookup::missing(&NEEDED)
+    [lookup::missing(&NEEDED), GcFlags::missing()].concat()
 }
 
 /// Prepares it, before the first marking is listened for; after that, [`Markings::forget_missed`] is to be called. `None`:
@@ -79,8 +72,8 @@ fn find() -> Option<Markings> {
     unsafe {
         let symbol = |name: &CStr| rb_sys::rb_id2sym(rb_sys::rb_intern(name.as_ptr()));
         Some(Markings {
-            flags: look_up!(NEEDED[0], Flags)?,
-            info: look_up!(NEEDED[1], Info)?,
+            flags: GcFlags::find()?,
+            info: look_up!(NEEDED[0], Info)?,
             marked: rb_sys::rb_intern(c"marked".as_ptr()),
             uncollectible: rb_sys::rb_intern(c"uncollectible".as_ptr()),
             state: symbol(c"state"),
@@ -109,14 +102,15 @@ impl Markings {
     /// There is an object in the slot.
     #[inline]
     pub(crate) unsafe fn mark(&self, slot: usize) -> Mark {
-        let mut flags = [const { MaybeUninit::<ID>::uninit() }; MOST_FLAGS];
-        // SAFETY: the caller's promise, and room for so many; Ruby fills in as many as it says.
-        let flags = unsafe {
-            let count = (self.flags)(slot as VALUE, flags.as_mut_ptr().cast(), MOST_FLAGS);
-            std::slice::from_raw_parts(flags.as_ptr().cast::<ID>(), count.min(MOST_FLAGS))
-        };
-        // Garbage mostly has one flag.
-        match (flags.contains(&self.marked), flags.contains(&self.uncollectible)) {
+        let (mut is_marked, mut is_uncollectible) = (false, false);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.flags.each(slot as VALUE, |flag| {
+                is_marked |= flag.name == self.marked;
+                is_uncollectible |= flag.name == self.uncollectible;
+            });
+        }
+        match (is_marked, is_uncollectible) {
             (false, _) => Mark::Garbage,
             (true, false) => Mark::Lives,
             (true, true) => Mark::LivesOn,

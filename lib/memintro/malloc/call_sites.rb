@@ -14,12 +14,8 @@ module Memintro
   class CallSites
     # Version of the JSON of a report; changes when a key changes its meaning or goes away.
     LAYOUT = 1
-    # How a figure is computed from a row, for sorting a million rows without making a million objects.
-    FIGURES = Figures::SORTABLE.to_h do |name|
-      column = SiteRow::COLUMNS.index(name)
-      [name, column ? ->(row) { row[column] } : ->(row) { SiteRow.public_send(name, row) }]
-    end.freeze
-    Ractor.make_shareable(FIGURES)
+    # The column of a row in which a figure is; nil: it is computed.
+    FIGURES = Figures::SORTABLE.to_h { |name| [name, SiteRow::COLUMNS.index(name)] }.freeze
     # Sites made at a time.
     SLICE = 256
     # No bytes, no objects.
@@ -171,7 +167,7 @@ module Memintro
         raise AmbiguousNameError.new(name, ends.map { |row| CallSite.new(row).name }) if exact.empty? && ends.size > 1
 
         # Two native callers can have one name (a stripped library mapped twice); the larger one is meant.
-        row = exact.max_by(&FIGURES[:live_bytes]) || ends.first
+        row = exact.max_by(&figure_in_row(:live_bytes)) || ends.first
         row && CallSite.new(row, nil, @epoch)
       end
     end
@@ -209,8 +205,14 @@ module Memintro
       when :live_objects then ->(row) { objects.fetch(row[SiteRow::ID], NONE)[1] }
       when :object_bytes then slots
       when :retained_bytes then ->(row) { bytes.call(row) + slots.call(row) }
-      else FIGURES.fetch(by)
+      else figure_in_row(by)
       end
+    end
+
+    # How a figure is computed from a row, for sorting a million rows without making a million objects.
+    def figure_in_row(name)
+      column = FIGURES.fetch(name)
+      column ? ->(row) { row[column] } : ->(row) { SiteRow.public_send(name, row) }
     end
 
     # Bytes are compared: paths need not be valid in any encoding.

@@ -13,6 +13,7 @@ begin
   raise LoadError, "#{extension} was compiled for Ruby #{other}" if other
 
   require_relative extension
+  Memintro::Native.note_hook(Memintro::Paths.hook)
 rescue LoadError => e
   rubies = Memintro::Paths.precompiled
   advice = if other

@@ -358,7 +358,8 @@ impl<'a> Line<'a> {
             kind: self.kind,
             singleton: self.singleton,
             address: self.address,
-            class: self.class,
+            // That of an internal object is the object whose variables it has.
+            class: if self.kind == Type::Imemo { 0 } else { self.class },
             superclass: self.superclass,
             // A larger number is not one of Ruby's, and is ignored.
             generation: self

@@ -12,7 +12,9 @@ use memintro_analysis::account::space::{Area, Space};
 use super::answer::AnswerWriter;
 use super::data_objects;
 use super::frozen::{Frozen, prefetch, read};
-use crate::heap::{FrozenPage, Object, Trouble, Vm};
+use crate::atlas::types::{self, T_ICLASS, T_IMEMO};
+use crate::atlas::{Object, RUBY};
+use crate::heap::{FrozenPage, Trouble, Vm};
 
 /// Heap pages begin at multiples of a power of two: 16 KiB in Ruby 3.1, 64 KiB since 3.2. It is the least one in
 /// which the slots of the fullest page have room.
@@ -30,7 +32,6 @@ const DESCRIPTION: u64 = 2048;
 /// The kind of a method's entry among imemos; and the most that a method's definition has.
 const METHOD: usize = 6;
 const DEFINITION: u64 = 128;
-const T_ICLASS: usize = 0x1c;
 
 pub(crate) type HeapPage = FrozenPage;
 
@@ -86,7 +87,7 @@ pub(super) struct Form {
 impl Form {
     /// As the page of this object shows.
     pub(super) fn of_object(space: &Space<'_>, object: usize) -> Option<Self> {
-        Self::of_page(space, if cfg!(ruby_gte_3_2) { 64 << 10 } else { 16 << 10 }, object)
+        Self::of_page(space, RUBY.page_bytes, object)
     }
 
     fn of_page(space: &Space<'_>, body_bytes: usize, object: usize) -> Option<Self> {
@@ -242,23 +243,23 @@ pub(super) fn sizes(
             if frozen.space.area(slot).is_none() || !page.is_object(slot) {
                 continue;
             }
-            let object = vm.object(slot, page.stride as u64);
-            let sum = match object.imemo {
-                Some(kind) => kinds.get_mut(kind),
-                None => types.get_mut(object.kind),
+            let (object, owned) = vm.object(slot, page.stride as u64);
+            let sum = match object.kind() {
+                T_IMEMO => kinds.get_mut(object.imemo_kind()),
+                kind => types.get_mut(kind),
             };
             let Some(sum) = sum else { continue };
-            let bytes = as_chunk(object.owned);
+            let bytes = as_chunk(owned);
             let found =
-                search.as_mut().map_or(0, |search| blocks(search, (slot, page.stride), &object, vm).resident);
+                search.as_mut().map_or(0, |search| blocks(search, page.stride, (object, owned), vm).resident);
             sum.add(bytes, found);
-            if vm.is_iseq(&object) && is_own(vm.path_of_code(slot), own_code) {
+            if vm.is_iseq(object) && is_own(vm.path_of_code(slot), own_code) {
                 own.add(bytes, found);
             }
         }
     }
     for (kind, sum) in types.iter().enumerate().filter(|(_, sum)| sum.count > 0) {
-        let name = crate::heap::type_name(kind).as_bytes();
+        let name = types::name(kind).as_bytes();
         answer.add("type", &sum.words(name));
     }
     for (kind, sum) in kinds.iter().enumerate().filter(|(_, sum)| sum.count > 0) {
@@ -307,22 +308,23 @@ fn descriptions(
 }
 
 /// The blocks of one object.
-fn blocks(search: &mut Search<'_, '_>, slot: (usize, usize), object: &Object, vm: Vm) -> Found {
-    let owner = match object.imemo {
-        Some(_) if vm.is_iseq(object) => Owner::Iseqs,
-        Some(_) => Owner::Internal,
-        None if object.kind == T_ICLASS => Owner::Internal,
-        None => Owner::Objects,
+fn blocks(search: &mut Search<'_, '_>, stride: usize, (object, owned): (Object, u64), vm: Vm) -> Found {
+    let owner = match object.kind() {
+        T_IMEMO if vm.is_iseq(object) => Owner::Iseqs,
+        T_IMEMO | T_ICLASS => Owner::Internal,
+        _ => Owner::Objects,
     };
     // Ruby counts a pointer of these, and not the definition to which it points.
-    let owned = if object.imemo == Some(METHOD) { DEFINITION } else { object.owned };
+    let is_method = object.kind() == T_IMEMO && object.imemo_kind() == METHOD;
+    let owned = if is_method { DEFINITION } else { owned };
     if owned == 0 {
         return Found::default();
     }
     // Nothing else can be read here than slots, which are resident, and chunks that were walked over.
     // SAFETY: see above.
     let word = |at: usize| Some(unsafe { read(at) });
-    search.claim((slot.0, slot.0 + slot.1), owned, object.has_nested_blocks(), owner, word)
+    let slot = (object.address, object.address + stride);
+    search.claim(slot, owned, object.has_nested_blocks(), owner, word)
 }
 
 /// What malloc takes for so many bytes, if they are one block.

@@ -4,8 +4,9 @@ use rb_sys::VALUE;
 
 use super::functions::{self, ClassFunctions, Functions};
 use super::intern::{ByAddress, Texts};
-use super::slot::{self, Slot, T_CLASS, T_ICLASS, T_IMEMO, T_MODULE, T_MOVED, T_ZOMBIE};
 use super::walk::Trouble;
+use crate::atlas::Object;
+use crate::atlas::types::{self, T_CLASS, T_ICLASS, T_IMEMO, T_MODULE, T_MOVED, T_ZOMBIE};
 
 /// A name's number, and whether Ruby hides objects with that name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,7 +52,7 @@ impl Labels {
 
     /// The label of the object in the slot.
     #[inline]
-    pub(super) fn of(&mut self, vm: &Functions, slot: Slot) -> Label {
+    pub(super) fn of(&mut self, vm: &Functions, slot: Object) -> Label {
         match slot.kind() {
             T_IMEMO | T_ICLASS | T_ZOMBIE | T_MOVED => return self.of_kind(vm, slot, false),
             _ => {}
@@ -62,7 +63,7 @@ impl Labels {
             return self.of_kind(vm, slot, false);
         }
         // SAFETY: a class; follows its ancestors.
-        if slot.kind() == T_CLASS && unsafe { (self.classes.real)(slot.value) } != slot.value {
+        if slot.kind() == T_CLASS && unsafe { (self.classes.real)(slot.value()) } != slot.value() {
             return self.of_kind(vm, slot, true);
         }
         if class == self.recent.0 {
@@ -78,14 +79,14 @@ impl Labels {
 
     /// The label of an object of the VM that owns no memory besides its slot.
     #[inline]
-    pub(super) fn of_plain(&mut self, vm: &Functions, slot: Slot) -> Option<Label> {
+    pub(super) fn of_plain(&mut self, vm: &Functions, slot: Object) -> Option<Label> {
         let kind = slot.imemo_kind();
         match self.plain[kind] {
             Plain::Yes(label) => Some(label),
             Plain::No => None,
             Plain::Unknown => {
                 let is_plain =
-                    matches!(slot::imemo_text(vm, kind), Some(b"callinfo" | b"callcache" | b"constcache"));
+                    matches!(vm.text_of_imemo(kind), Some(b"callinfo" | b"callcache" | b"constcache"));
                 self.plain[kind] =
                     if is_plain { Plain::Yes(self.of_kind(vm, slot, false)) } else { Plain::No };
                 self.of_plain(vm, slot)
@@ -105,8 +106,8 @@ impl Labels {
     }
 
     /// The own name of a class or module; none for other objects, and for those without a name.
-    pub(super) fn name_of_class(&self, slot: Slot) -> Option<Vec<u8>> {
-        matches!(slot.kind(), T_CLASS | T_MODULE).then(|| own_name(self.classes, slot.value)).flatten()
+    pub(super) fn name_of_class(&self, slot: Object) -> Option<Vec<u8>> {
+        matches!(slot.kind(), T_CLASS | T_MODULE).then(|| own_name(self.classes, slot.value())).flatten()
     }
 
     fn of_new_class(&mut self, class: VALUE) -> Label {
@@ -120,22 +121,22 @@ impl Labels {
     /// Labels by type: objects of the VM, objects without a class, and singleton classes.
     #[cold]
     #[inline(never)]
-    fn of_kind(&mut self, vm: &Functions, slot: Slot, singleton: bool) -> Label {
+    fn of_kind(&mut self, vm: &Functions, slot: Object, singleton: bool) -> Label {
         // SAFETY: an object of the heap. Tells hidden singleton classes from others.
-        let internal = !singleton || unsafe { (self.classes.internal)(slot.value) } != 0;
+        let internal = !singleton || unsafe { (self.classes.internal)(slot.value()) } != 0;
         let detail = if slot.kind() == T_IMEMO { slot.imemo_kind() } else { usize::from(singleton) };
         let key = (slot.kind() << 8) | (detail << 1) | usize::from(internal);
         if let Some(label) = self.by_kind.get(&key) {
             return *label;
         }
         let name = match slot.kind() {
-            T_IMEMO => slot::imemo_name(vm, slot.imemo_kind()),
+            T_IMEMO => vm.name_of_imemo(slot.imemo_kind()),
             T_CLASS if singleton && internal => "(hidden singleton class)".to_owned(),
             T_CLASS if singleton => "(singleton class)".to_owned(),
             T_ICLASS => "(included module)".to_owned(),
             T_ZOMBIE => "(awaiting its finalizer)".to_owned(),
             T_MOVED => "(moved away)".to_owned(),
-            kind => format!("(hidden {})", slot::type_name(kind)),
+            kind => format!("(hidden {})", types::name(kind)),
         };
         let label = Label { text: self.texts.of_bytes(name.as_bytes()), internal };
         self.by_kind.insert(key, label);

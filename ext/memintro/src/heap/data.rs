@@ -1,25 +1,12 @@
 //! Objects of extensions (`T_DATA`) whose data are not freed: their type has no free function, and they point to something.
-//!
-//! | word | typed | untyped |
-//! |---|---|---|
-//! | 2 | type | function that marks |
-//! | 3 | 1; with bit 1, since 3.3, the data is in the slot | function that frees, or 0 |
-//! | 4 | data | data |
-//!
-//! Known from `rtypeddata.h` and `rdata.h` of 3.1, 3.3 and 3.4.
 
 use std::ffi::CStr;
 
 use rb_sys::VALUE;
 
-use super::slot::Slot;
 use super::walk::{self, Trouble};
-
-/// The type of an object of an extension.
-const T_DATA: usize = 0x0c;
-/// Bits of a typed object's flag: it is typed, and its data is in its slot.
-const IS_TYPED: usize = 1;
-const IS_EMBEDDED: usize = 2;
+use crate::atlas::types::T_DATA;
+use crate::atlas::{DataType, IS_KNOWN, Object};
 
 /// What an object points to, and the name of its type.
 #[derive(Clone, Copy)]
@@ -36,25 +23,22 @@ impl Unfreed {
     /// There is an object in the slot.
     pub(crate) unsafe fn of(object: VALUE) -> Option<Self> {
         // SAFETY: the caller's promise.
-        let kind = unsafe { Slot::read(object as usize) }.kind();
-        if kind != T_DATA {
+        let object = unsafe { Object::read(object as usize) };
+        if !IS_KNOWN {
             return None;
         }
-        // SAFETY: an object of this type has so many words.
-        let [_, _, second, third, data] = unsafe { *(object as *const [usize; 5]) };
-        if data == 0 {
+        let data = object.structure();
+        if object.kind() != T_DATA || data == 0 || object.embeds_structure() {
             return None;
         }
-        if third & !IS_EMBEDDED != IS_TYPED {
-            // Without a type, the words are its functions: one that marks, and one that frees.
-            return (third == 0).then_some(Self { data, name: 0 });
+        match object.data_type() {
+            DataType::Untyped { free, .. } => (free == 0).then_some(Self { data, name: 0 }),
+            DataType::Typed(of) => {
+                // SAFETY: a typed object's type outlives it.
+                let of = unsafe { (of as *const rb_sys::rb_data_type_t).as_ref()? };
+                of.function.dfree.is_none().then_some(Self { data, name: of.wrap_struct_name as usize })
+            }
         }
-        if third & IS_EMBEDDED != 0 {
-            return None;
-        }
-        // SAFETY: a typed object's type outlives it.
-        let of = unsafe { (second as *const rb_sys::rb_data_type_t).as_ref()? };
-        of.function.dfree.is_none().then_some(Self { data, name: of.wrap_struct_name as usize })
     }
 
     /// The name of the type.
@@ -70,13 +54,16 @@ impl Unfreed {
 
 /// Those of all live objects.
 pub(crate) fn unfreed() -> Result<Vec<Unfreed>, Trouble> {
+    if !IS_KNOWN {
+        return Err(Trouble::UnknownObjects);
+    }
     let mut found = Vec::new();
     walk::each_page(|_, page| {
         // SAFETY: a slot of a page, while Ruby walks over it.
         found.extend(
             page.slots()
                 .filter(|slot| slot.is_object())
-                .filter_map(|slot| unsafe { Unfreed::of(slot.value) }),
+                .filter_map(|slot| unsafe { Unfreed::of(slot.value()) }),
         );
     })?;
     Ok(found)

@@ -10,9 +10,8 @@
 //! | 2 | bytes of the memory |
 //! | 3 | bytes that are left below word 1 |
 //!
-//! Known from `cont.c` of 3.1, 3.3 and 3.4 (`struct fiber_pool_stack`). [`learn`] finds them in a fiber that it makes.
+//! Known from `cont.c` of all known Rubies (`struct fiber_pool_stack`). [`learn`] finds them in a fiber that it makes.
 
-use std::ffi::CStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
@@ -20,13 +19,10 @@ use std::sync::OnceLock;
 use magnus::{Ruby, Value, prelude::*, rb_sys::AsRawValue};
 use memintro_analysis::account::PAGE;
 
-use super::slot::Slot;
+use crate::atlas::Object;
+use crate::atlas::types::T_DATA;
 use crate::vm::Probe;
 
-const T_DATA: usize = 0x0c;
-/// Bits of a typed object's flag: it is typed, and its data is in its slot.
-const IS_TYPED: usize = 1;
-const IS_EMBEDDED: usize = 2;
 /// Words of a fiber's structure that are searched: at most so many fit into what a probe reads.
 const WORDS: usize = 256;
 /// More bytes than the stack of a fiber has.
@@ -94,15 +90,8 @@ impl Stacks {
 pub(crate) unsafe fn is_fiber(object: u64) -> bool {
     // SAFETY: the caller's promise; a typed object's type outlives it, and its name is terminated.
     unsafe {
-        if Slot::read(object as usize).kind() != T_DATA {
-            return false;
-        }
-        let [_, _, of, typed] = *(object as *const [usize; 4]);
-        if typed & !IS_EMBEDDED != IS_TYPED {
-            return false;
-        }
-        let name = (of as *const rb_sys::rb_data_type_t).as_ref().map(|of| of.wrap_struct_name);
-        name.is_some_and(|name| !name.is_null() && CStr::from_ptr(name) == c"fiber")
+        let object = Object::read(object as usize);
+        object.kind() == T_DATA && object.type_name() == b"fiber"
     }
 }
 
@@ -140,8 +129,7 @@ fn sample(ruby: &Ruby) -> Option<usize> {
 /// It is a typed object of an extension.
 unsafe fn structure(object: usize) -> usize {
     // SAFETY: the caller's promise.
-    let words = unsafe { *(object as *const [usize; 5]) };
-    if words[3] & IS_EMBEDDED == 0 { words[4] } else { object + 4 * size_of::<usize>() }
+    unsafe { Object::read(object) }.structure()
 }
 
 fn is_stack([start, top, bytes, left]: [usize; 4]) -> bool {

@@ -3,7 +3,9 @@
 use rb_sys::VALUE;
 
 use super::functions::{self, ClassFunctions, Functions};
-use super::slot::{self, Slot};
+use crate::atlas::Object;
+use crate::atlas::types::{self, T_CLASS, T_ICLASS, T_IMEMO, T_MODULE, T_NODE};
+
 use super::walk::{self, Trouble};
 use std::ops::ControlFlow;
 
@@ -28,7 +30,7 @@ pub(crate) fn find(wanted: Wanted, most: usize, mut visit: impl FnMut(VALUE)) ->
                 return ControlFlow::Break(());
             }
             if is_wanted(vm, classes, slot, wanted) {
-                visit(slot.value);
+                visit(slot.value());
                 found += 1;
             }
         }
@@ -37,25 +39,25 @@ pub(crate) fn find(wanted: Wanted, most: usize, mut visit: impl FnMut(VALUE)) ->
     Ok(found)
 }
 
-fn is_wanted(vm: &Functions, classes: ClassFunctions, slot: Slot, wanted: Wanted) -> bool {
+fn is_wanted(vm: &Functions, classes: ClassFunctions, slot: Object, wanted: Wanted) -> bool {
     is_shown(classes, slot)
         && wanted.class.is_none_or(|class| is_a(classes, slot, class))
-        && (wanted.least_bytes == 0 || slot.memsize(vm) >= wanted.least_bytes)
+        && (wanted.least_bytes == 0 || vm.bytes_of(slot) >= wanted.least_bytes)
 }
 
-fn is_shown(classes: ClassFunctions, slot: Slot) -> bool {
-    if !slot.is_object() || matches!(slot.kind(), slot::T_IMEMO | slot::T_ICLASS | slot::T_NODE) {
+fn is_shown(classes: ClassFunctions, slot: Object) -> bool {
+    if !slot.is_object() || matches!(slot.kind(), T_IMEMO | T_ICLASS | T_NODE) {
         return false;
     }
     // SAFETY: an object of the heap that is no imemo; both functions only read.
     unsafe {
         slot.class() != 0
-            && (classes.internal)(slot.value) == 0
-            && (slot.kind() != slot::T_CLASS || (classes.real)(slot.value) == slot.value)
+            && (classes.internal)(slot.value()) == 0
+            && (slot.kind() != T_CLASS || (classes.real)(slot.value()) == slot.value())
     }
 }
 
-fn is_a(classes: ClassFunctions, slot: Slot, wanted: VALUE) -> bool {
+fn is_a(classes: ClassFunctions, slot: Object, wanted: VALUE) -> bool {
     // SAFETY: an object of the heap that has a class; follows its ancestors.
     unsafe {
         let mut class = (classes.real)(slot.class());
@@ -83,8 +85,8 @@ pub(crate) fn at(address: usize) -> Result<Option<VALUE>, Trouble> {
         }
         if (address - page.start).is_multiple_of(page.stride.max(1)) {
             // SAFETY: a slot of this page.
-            let slot = unsafe { Slot::read(address) };
-            found = is_shown(classes, slot).then_some(slot.value);
+            let slot = unsafe { Object::read(address) };
+            found = is_shown(classes, slot).then_some(slot.value());
         }
         ControlFlow::Break(())
     })?;
@@ -101,10 +103,10 @@ pub(crate) fn class_name(address: usize) -> Result<Option<String>, Trouble> {
         }
         if (address - page.start).is_multiple_of(page.stride.max(1)) {
             // SAFETY: a slot of this page.
-            let slot = unsafe { Slot::read(address) };
-            if matches!(slot.kind(), slot::T_CLASS | slot::T_MODULE | slot::T_ICLASS) {
+            let slot = unsafe { Object::read(address) };
+            if matches!(slot.kind(), T_CLASS | T_MODULE | T_ICLASS) {
                 // SAFETY: a class; its name is a string that it holds, or nil.
-                name = text_of(unsafe { (classes.name)((classes.real)(slot.value)) });
+                name = text_of(unsafe { (classes.name)((classes.real)(slot.value())) });
             }
         }
         ControlFlow::Break(())
@@ -122,7 +124,7 @@ pub(crate) unsafe fn count_of(
     let classes = functions::classes().map_err(Trouble::Missing)?;
     let is_meant = |address: &usize| {
         // SAFETY: the caller's promise.
-        let slot = unsafe { Slot::read(*address) };
+        let slot = unsafe { Object::read(*address) };
         is_shown(classes, slot) && wanted.iter().any(|class| is_a(classes, slot, *class))
     };
     Ok(addresses.filter(is_meant).count())
@@ -147,9 +149,9 @@ pub(crate) fn described(value: VALUE) -> Result<String, Trouble> {
     let classes = functions::classes().map_err(Trouble::Missing)?;
     let vm = functions::get().map_err(Trouble::Missing)?;
     // SAFETY: an object that something holds.
-    let slot = unsafe { Slot::read(value as usize) };
-    if slot.kind() == slot::T_IMEMO {
-        return Ok(slot::imemo_name(vm, slot.imemo_kind()));
+    let slot = unsafe { Object::read(value as usize) };
+    if slot.kind() == T_IMEMO {
+        return Ok(vm.name_of_imemo(slot.imemo_kind()));
     }
     // SAFETY: an object that is no imemo; a name is a string that the class holds, or nil.
     let name = unsafe {
@@ -158,7 +160,7 @@ pub(crate) fn described(value: VALUE) -> Result<String, Trouble> {
             class => (classes.name)((classes.real)(class)),
         }
     };
-    Ok(text_of(name).unwrap_or_else(|| slot::type_name(slot.kind()).to_string()))
+    Ok(text_of(name).unwrap_or_else(|| types::name(slot.kind()).to_string()))
 }
 
 /// A copy of a string; nothing for any other value.

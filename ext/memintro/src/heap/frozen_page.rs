@@ -1,13 +1,12 @@
 //! The heap's pages as a list, for a copy of this process that reads them later. The copy allocates nothing.
 
-use std::ffi::CStr;
 use std::ops::ControlFlow;
 
 use super::functions::{self, Functions};
-use super::slot::{Slot, T_IMEMO, T_MOVED, T_NONE};
 use super::walk::{self, Trouble};
+use crate::atlas::Object;
+use crate::atlas::types::{T_DATA, T_IMEMO, T_MOVED, T_NONE};
 
-const T_DATA: usize = 0x0c;
 /// Structures of threads and fibers. Their stacks, which Ruby counts as theirs, are not malloc's.
 const WITHOUT_STACK: u64 = 4096;
 
@@ -25,15 +24,6 @@ pub(crate) struct DataObject {
     pub(crate) type_name: &'static [u8],
     /// Address of the structure; 0 if there is none, or if it is in the slot.
     pub(crate) data: usize,
-}
-
-/// What is known of an object.
-pub(crate) struct Object {
-    pub(crate) kind: usize,
-    /// The kind of an object of the VM.
-    pub(crate) imemo: Option<usize>,
-    /// Bytes outside of its slot.
-    pub(crate) owned: u64,
 }
 
 /// Lists all pages.
@@ -59,13 +49,13 @@ impl FrozenPage {
     /// Whether the slot is not free.
     pub(crate) fn is_taken(self, slot: usize) -> bool {
         // SAFETY: a slot of this page.
-        unsafe { Slot::read(slot) }.kind() != T_NONE
+        unsafe { Object::read(slot) }.kind() != T_NONE
     }
 
     /// What an object, or one that awaits its finalizer, is: its type, its kind if it is one of the VM, and its class.
     pub(crate) fn identity(self, slot: usize) -> Option<(usize, Option<usize>, usize)> {
         // SAFETY: a slot of this page.
-        let read = unsafe { Slot::read(slot) };
+        let read = unsafe { Object::read(slot) };
         match read.kind() {
             T_NONE | T_MOVED => None,
             T_IMEMO => Some((T_IMEMO, Some(read.imemo_kind()), 0)),
@@ -77,22 +67,24 @@ impl FrozenPage {
     /// Whether the object in the slot is old; `None` if there is none.
     pub(crate) fn is_old(self, slot: usize) -> Option<bool> {
         // SAFETY: a slot of this page.
-        let read = unsafe { Slot::read(slot) };
+        let read = unsafe { Object::read(slot) };
         read.is_object().then(|| read.is_old())
     }
 
     /// What an object of an extension, or of Ruby's own in C, points to.
     pub(crate) fn data(self, slot: usize) -> Option<DataObject> {
         // SAFETY: a slot of this page.
-        let is_data = unsafe { Slot::read(slot) }.kind() == T_DATA;
-        // SAFETY: see above.
-        is_data.then(|| unsafe { DataObject::read(slot) })
+        let object = unsafe { Object::read(slot) };
+        (object.kind() == T_DATA).then(|| DataObject {
+            type_name: object.type_name(),
+            data: if object.embeds_structure() { 0 } else { object.structure() },
+        })
     }
 
     /// Whether an object is in the slot.
     pub(crate) fn is_object(self, slot: usize) -> bool {
         // SAFETY: a slot of this page.
-        unsafe { Slot::read(slot) }.is_object()
+        unsafe { Object::read(slot) }.is_object()
     }
 }
 
@@ -105,19 +97,19 @@ impl Vm {
         functions::get().ok().map(Self)
     }
 
-    /// What the object in this slot owns.
-    pub(crate) fn object(self, address: usize, slot_bytes: u64) -> Object {
+    /// The object in this slot, and the bytes that it owns outside.
+    pub(crate) fn object(self, address: usize, slot_bytes: u64) -> (Object, u64) {
         // SAFETY: a slot that holds an object.
-        let slot = unsafe { Slot::read(address) };
-        let owned = slot.memsize(self.0).saturating_sub(slot_bytes);
-        let imemo = (slot.kind() == T_IMEMO).then(|| slot.imemo_kind());
-        let has_stack = slot.kind() == T_DATA && owned > WITHOUT_STACK && is_of_thread(address);
-        Object { kind: slot.kind(), imemo, owned: if has_stack { WITHOUT_STACK } else { owned } }
+        let object = unsafe { Object::read(address) };
+        let owned = self.0.bytes_of(object).saturating_sub(slot_bytes);
+        let has_stack = owned > WITHOUT_STACK && matches!(object.type_name(), b"VM/thread" | b"fiber");
+        (object, if has_stack { WITHOUT_STACK } else { owned })
     }
 
     /// Whether it is compiled code.
-    pub(crate) fn is_iseq(self, object: &Object) -> bool {
-        object.imemo.is_some_and(|kind| matches!(self.imemo_name(kind), b"imemo_iseq" | b"iseq"))
+    pub(crate) fn is_iseq(self, object: Object) -> bool {
+        let is_internal = object.kind() == T_IMEMO;
+        is_internal && matches!(self.imemo_name(object.imemo_kind()), b"imemo_iseq" | b"iseq")
     }
 
     /// The name of the class of an object that is no imemo, if it has one of its own.
@@ -126,7 +118,7 @@ impl Vm {
         // SAFETY: an object, and its class with its ancestors. The name is the string that the class holds, or nil: nothing
         // is allocated, and nothing is freed in a copy.
         unsafe {
-            let class = (classes.real)(Slot::read(slot).class());
+            let class = (classes.real)(Object::read(slot).class());
             if class == 0 { None } else { text_of((classes.name)(class)) }
         }
     }
@@ -136,19 +128,16 @@ impl Vm {
         // SAFETY: an object of this kind. The path is a string that it holds: nothing is allocated, and nothing is freed in
         // a copy.
         unsafe {
-            let code = Slot::read(slot);
-            let path = if code.is_unfinished_iseq() { return None } else { (self.0.iseq_path?)(code.value) };
+            let code = Object::read(slot);
+            let path =
+                if code.is_unfinished_iseq() { return None } else { (self.0.iseq_path?)(code.value()) };
             text_of(path)
         }
     }
 
     /// Ruby's name for a kind of imemo.
     pub(crate) fn imemo_name(self, kind: usize) -> &'static [u8] {
-        // SAFETY: a kind that was found in the heap; the answer is null or a constant.
-        unsafe {
-            let name = (self.0.imemo_name)(kind as i32);
-            if name.is_null() { b"imemo" } else { CStr::from_ptr(name).to_bytes() }
-        }
+        self.0.text_of_imemo(kind).unwrap_or(b"imemo")
     }
 }
 
@@ -164,46 +153,5 @@ unsafe fn text_of(value: rb_sys::VALUE) -> Option<&'static [u8]> {
         }
         let length = usize::try_from(rb_sys::RSTRING_LEN(value)).unwrap_or(0);
         Some(std::slice::from_raw_parts(rb_sys::RSTRING_PTR(value).cast::<u8>(), length))
-    }
-}
-
-/// Whether the data object is a thread or fiber.
-fn is_of_thread(address: usize) -> bool {
-    // SAFETY: its caller has found a data object.
-    matches!(unsafe { DataObject::read(address) }.type_name, b"VM/thread" | b"fiber")
-}
-
-impl DataObject {
-    /// A type (third word) begins with its name. Typed objects have 1 to 3 in their fourth word, of which 2 says that the
-    /// data is in the slot; others have a function there.
-    ///
-    /// # Safety
-    /// There is a data object in the slot.
-    unsafe fn read(address: usize) -> Self {
-        const EMBEDDED: usize = 2;
-        let words = std::ptr::with_exposed_provenance::<usize>(address);
-        // SAFETY: a slot has five words; a type is a constant that begins with its name, which is terminated.
-        unsafe {
-            let (data_type, typed, data) = (words.add(2).read(), words.add(3).read(), words.add(4).read());
-            if !(1..=3).contains(&typed) || data_type == 0 {
-                return Self { type_name: b"", data };
-            }
-            let name = std::ptr::with_exposed_provenance::<*const std::ffi::c_char>(data_type).read();
-            let type_name = if name.is_null() { b"" } else { CStr::from_ptr(name).to_bytes() };
-            Self { type_name, data: if typed & EMBEDDED == 0 { data } else { 0 } }
-        }
-    }
-}
-
-impl Object {
-    /// Whether its blocks have pointers to further ones that Ruby counts as its own. Strings, arrays, structs and
-    /// instance variables have one block, and what is in it are values or bytes.
-    pub(crate) fn has_nested_blocks(&self) -> bool {
-        const T_OBJECT: usize = 0x01;
-        const T_STRING: usize = 0x05;
-        const T_ARRAY: usize = 0x07;
-        const T_STRUCT: usize = 0x09;
-        const T_BIGNUM: usize = 0x0a;
-        !matches!(self.kind, T_OBJECT | T_STRING | T_ARRAY | T_STRUCT | T_BIGNUM)
     }
 }

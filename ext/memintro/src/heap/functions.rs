@@ -15,6 +15,8 @@ use std::sync::OnceLock;
 
 use rb_sys::VALUE;
 
+use crate::atlas::types::T_NODE;
+use crate::atlas::{self, Object};
 use crate::lookup::{self, look_up};
 
 /// Called for each page with its first slot, its end, the distance of its slots, and the caller's own word.
@@ -39,6 +41,40 @@ pub(super) struct Functions {
     pub(super) iseq_path: Option<OfValue>,
     pub(super) iseq_label: Option<OfValue>,
     pub(super) iseq_line: Option<OfValue>,
+}
+
+impl Functions {
+    /// Bytes of the slot and of the memory that it owns, as Ruby counts them.
+    #[inline]
+    pub(super) fn bytes_of(&self, object: Object) -> u64 {
+        if object.kind() == T_NODE {
+            return 0; // No Ruby of today has such objects in its heap, and older ones stop the process over them.
+        }
+        // SAFETY: an object of the heap, while nothing else runs. Allocates nothing.
+        unsafe { (self.memsize)(object.value()) as u64 }
+    }
+
+    /// Ruby's name for a kind of imemo.
+    pub(super) fn name_of_imemo(&self, kind: usize) -> String {
+        match self.text_of_imemo(kind) {
+            None => format!("imemo_{kind}"),
+            Some(name) => format!("imemo_{}", String::from_utf8_lossy(name)),
+        }
+    }
+
+    /// The same without what it begins with.
+    pub(super) fn text_of_imemo(&self, kind: usize) -> Option<&'static [u8]> {
+        // SAFETY: a kind that was found in the heap; the answer is null or a terminated constant.
+        unsafe {
+            let name = (self.imemo_name)(kind as c_int);
+            (!name.is_null()).then(|| CStr::from_ptr(name).to_bytes())
+        }
+    }
+
+    /// Whether iseqs have the same number in this Ruby as in all known ones.
+    pub(super) fn knows_iseqs(&self) -> bool {
+        self.name_of_imemo(atlas::ISEQ) == "imemo_iseq"
+    }
 }
 
 /// Functions that a walk in the middle of a marking needs.

@@ -3,7 +3,8 @@
 use super::functions::{self, Functions, OfValue};
 use super::greatest;
 use super::intern::{ByAddress, Texts};
-use super::slot::{self, Slot};
+use crate::atlas::Object;
+
 use super::walk::{self, Page, Trouble};
 
 /// The key by which iseqs are grouped.
@@ -35,7 +36,7 @@ pub(crate) fn totals() -> Result<(u64, u64), Trouble> {
     let (mut count, mut bytes) = (0, 0);
     each(|vm, slot| {
         count += 1;
-        bytes += slot.memsize(vm);
+        bytes += vm.bytes_of(slot);
     })?;
     Ok((count, bytes))
 }
@@ -48,7 +49,7 @@ pub(crate) fn list() -> Result<(Texts, Vec<Iseq>), Trouble> {
             path: text(vm.iseq_path, slot, &mut texts),
             label: text(vm.iseq_label, slot, &mut texts),
             line: line(vm, slot),
-            bytes: slot.memsize(vm),
+            bytes: vm.bytes_of(slot),
         });
     })?;
     Ok((texts, iseqs))
@@ -77,7 +78,7 @@ pub(crate) fn groups(by: By) -> Result<Groups, Trouble> {
                 groups.len() - 1
             });
         groups[index].count += 1;
-        groups[index].bytes += slot.memsize(vm);
+        groups[index].bytes += vm.bytes_of(slot);
     })?;
     Ok(Groups { texts, groups })
 }
@@ -102,8 +103,8 @@ const AHEAD: usize = 8;
 
 /// Visits each iseq. Each page is first searched without a branch, then its iseqs are visited. Their bodies are
 /// spread over the memory, so the next ones are prefetched.
-fn each(mut visit: impl FnMut(&Functions, Slot)) -> Result<(), Trouble> {
-    if !slot::iseq_kind_is(functions::get().map_err(Trouble::Missing)?) {
+fn each(mut visit: impl FnMut(&Functions, Object)) -> Result<(), Trouble> {
+    if !functions::get().map_err(Trouble::Missing)?.knows_iseqs() {
         return Err(Trouble::NoIseqs);
     }
     let mut buffer = Vec::new();
@@ -111,8 +112,8 @@ fn each(mut visit: impl FnMut(&Functions, Slot)) -> Result<(), Trouble> {
 }
 
 /// Visits the iseqs of one page.
-pub(super) fn on_page(page: Page, buffer: &mut Vec<Slot>, mut visit: impl FnMut(Slot)) {
-    let found = page.select(buffer, Slot::is_iseq);
+pub(super) fn on_page(page: Page, buffer: &mut Vec<Object>, mut visit: impl FnMut(Object)) {
+    let found = page.select(buffer, Object::is_iseq);
     found.iter().take(AHEAD).for_each(|slot| slot.fetch_body());
     for (index, slot) in found.iter().enumerate() {
         if let Some(next) = found.get(index + AHEAD) {
@@ -123,26 +124,26 @@ pub(super) fn on_page(page: Page, buffer: &mut Vec<Slot>, mut visit: impl FnMut(
 }
 
 #[inline]
-pub(super) fn text(function: Option<OfValue>, slot: Slot, texts: &mut Texts) -> u32 {
+pub(super) fn text(function: Option<OfValue>, slot: Object, texts: &mut Texts) -> u32 {
     match function {
         // SAFETY: a finished iseq; its string is answered, nothing is allocated.
-        Some(function) if !slot.is_unfinished_iseq() => texts.of_string(unsafe { function(slot.value) }),
+        Some(function) if !slot.is_unfinished_iseq() => texts.of_string(unsafe { function(slot.value()) }),
         _ => Texts::UNKNOWN,
     }
 }
 
 #[inline]
-pub(super) fn line(vm: &Functions, slot: Slot) -> i32 {
+pub(super) fn line(vm: &Functions, slot: Object) -> i32 {
     let Some(function) = vm.iseq_line else { return 0 };
     if slot.is_unfinished_iseq() {
         return 0;
     }
     // SAFETY: a finished iseq; the answer is a small Integer, which is no object.
-    let line = unsafe { function(slot.value) } as isize;
+    let line = unsafe { function(slot.value()) } as isize;
     if line & 1 == 1 { i32::try_from(line >> 1).unwrap_or(0) } else { 0 }
 }
 
-/// Whether an iseq of this Ruby is what [`Slot::is_iseq`] takes for one; `None` if that cannot be checked.
+/// Whether an iseq of this Ruby is what [`Object::is_iseq`] takes for one; `None` if that cannot be checked.
 pub(crate) fn are_known() -> Option<bool> {
-    functions::get().ok().map(slot::iseq_kind_is)
+    functions::get().ok().map(Functions::knows_iseqs)
 }

@@ -17,13 +17,11 @@ pub(crate) mod iseqs;
 pub(crate) mod objects;
 mod outlived;
 pub(crate) mod pages;
-mod slot;
 pub(crate) mod survey;
 pub(crate) mod tracked;
 mod walk;
 pub(crate) mod watched;
 
-pub(crate) use frozen_page::{DataObject, FrozenPage, Object, Vm, list_pages, list_pages_alone};
+pub(crate) use frozen_page::{DataObject, FrozenPage, Vm, list_pages, list_pages_alone};
 pub(crate) use functions::missing;
-pub(crate) use slot::type_name;
 pub(crate) use walk::{Trouble, count_slots, leaves_marking};

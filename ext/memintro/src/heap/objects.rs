@@ -2,8 +2,8 @@
 
 use super::classes::{Label, Labels};
 use super::greatest;
-use super::slot::{self, T_IMEMO};
 use super::walk::{self, Trouble};
+use crate::atlas::types::T_IMEMO;
 
 /// Objects with the same name.
 pub(crate) struct Row {
@@ -39,7 +39,7 @@ pub(crate) fn histogram() -> Result<Histogram, Trouble> {
             }
             let sum = &mut sums[index][usize::from(internal)];
             sum.count += 1;
-            sum.bytes += slot.memsize(vm);
+            sum.bytes += vm.bytes_of(slot);
         }
     })?;
     Ok(Histogram { labels, sums })
@@ -70,9 +70,9 @@ pub(crate) fn internals() -> Result<Vec<Row>, Trouble> {
         for slot in page.select(&mut buffer, |slot| slot.kind() == T_IMEMO) {
             let kind = slot.imemo_kind();
             sums[kind].count += 1;
-            sums[kind].bytes += slot.memsize(vm);
+            sums[kind].bytes += vm.bytes_of(*slot);
             if names[kind].is_none() {
-                names[kind] = Some(slot::imemo_name(vm, kind));
+                names[kind] = Some(vm.name_of_imemo(kind));
             }
         }
     })?;

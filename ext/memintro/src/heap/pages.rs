@@ -4,8 +4,8 @@ use memintro_analysis::heap::{Holder, Occupancy as Rows, Pool};
 
 use super::classes::{Label, Labels};
 use super::functions::Functions;
-use super::slot::T_NONE;
 use super::walk::{self, Page, Trouble};
+use crate::atlas::types::T_NONE;
 
 /// A page is sparse if at least one slot is taken, but less than one in this many.
 const SPARSE_PART: u64 = 20;

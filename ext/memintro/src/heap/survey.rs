@@ -21,8 +21,9 @@ use super::intern::{AddressHasher, ByAddress, Texts};
 use super::iseqs;
 use super::outlived::Outlived;
 use super::pages::Pages;
-use super::slot::{self, Slot, T_IMEMO, T_NONE};
 use super::walk::{self, Page, Trouble};
+use crate::atlas::Object;
+use crate::atlas::types::{self, T_IMEMO, T_NONE};
 
 /// The parts.
 #[derive(Clone, Copy, Default)]
@@ -46,7 +47,7 @@ impl Wanted {
         if self.classes || self.occupancy {
             functions::classes().map_err(Trouble::Missing)?;
         }
-        if self.iseqs && !slot::iseq_kind_is(functions::get().map_err(Trouble::Missing)?) {
+        if self.iseqs && !functions::get().map_err(Trouble::Missing)?.knows_iseqs() {
             return Err(Trouble::NoIseqs);
         }
         functions::get().map(drop).map_err(Trouble::Missing)
@@ -134,7 +135,7 @@ pub(crate) struct HeapSurvey {
     groups: Vec<(u32, i32, Sum)>,
     found: ByAddress<u64, usize>,
     pages: Pages,
-    buffer: Vec<Slot>,
+    buffer: Vec<Object>,
 }
 
 impl HeapSurvey {
@@ -219,7 +220,7 @@ impl HeapSurvey {
     fn see_objects(&mut self, vm: &Functions, page: Page) {
         let (old, outlived) = (self.wanted.old, self.outlived);
         let is_wanted =
-            |slot: &Slot| (!old || slot.is_old()) && outlived.is_none_or(|outlived| outlived.has(*slot));
+            |slot: &Object| (!old || slot.is_old()) && outlived.is_none_or(|outlived| outlived.has(*slot));
         for slot in page.slots().filter(|slot| slot.kind() != T_NONE && is_wanted(slot)) {
             if slot.kind() == T_IMEMO
                 && let Some(labels) = &mut self.labels
@@ -240,7 +241,7 @@ impl HeapSurvey {
                 own = is_own_label(labels, &mut self.class_owners, label)
                     || labels.name_of_class(slot).is_some_and(|name| is_own_class(&name));
                 if self.wanted.classes && !own {
-                    self.add_to_class(label, slot.memsize(vm));
+                    self.add_to_class(label, vm.bytes_of(slot));
                 }
             }
             self.types[slot.kind()] += u64::from(!own);
@@ -258,14 +259,14 @@ impl HeapSurvey {
     fn see_internals(&mut self, vm: &Functions, page: Page) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let outlived = self.outlived;
-        let is_wanted = |slot: Slot| outlived.is_none_or(|outlived| outlived.has(slot));
+        let is_wanted = |slot: Object| outlived.is_none_or(|outlived| outlived.has(slot));
         for slot in page.select(&mut buffer, |slot| slot.kind() == T_IMEMO && is_wanted(slot)) {
             if self.is_own_iseq(vm, *slot) {
                 continue;
             }
             let kind = slot.imemo_kind();
-            self.internals[kind].add(slot.memsize(vm));
-            self.internal_names[kind].get_or_insert_with(|| slot::imemo_name(vm, kind));
+            self.internals[kind].add(vm.bytes_of(*slot));
+            self.internal_names[kind].get_or_insert_with(|| vm.name_of_imemo(kind));
         }
         self.buffer = buffer;
     }
@@ -287,12 +288,12 @@ impl HeapSurvey {
                 self.groups.push((path, line, Sum::default()));
                 self.groups.len() - 1
             });
-            self.groups[index].2.add(slot.memsize(vm));
+            self.groups[index].2.add(vm.bytes_of(slot));
         });
         self.buffer = buffer;
     }
 
-    fn is_own_iseq(&mut self, vm: &Functions, slot: Slot) -> bool {
+    fn is_own_iseq(&mut self, vm: &Functions, slot: Object) -> bool {
         if !slot.is_iseq() {
             return false;
         }
@@ -326,11 +327,7 @@ fn is_own_label(labels: &Labels, owners: &mut Owners, label: Label) -> bool {
 fn types(counts: &[u64; 32]) -> Vec<Row> {
     let counted = counts.iter().enumerate().filter(|(_, count)| **count > 0);
     let mut rows: Vec<Row> = counted
-        .map(|(kind, count)| Row {
-            name: slot::type_name(kind).as_bytes().to_vec(),
-            count: *count,
-            bytes: None,
-        })
+        .map(|(kind, count)| Row { name: types::name(kind).as_bytes().to_vec(), count: *count, bytes: None })
         .collect();
     // The sort is stable: of equal rows, the one with the lower number comes first.
     rows.sort_by_key(|row| std::cmp::Reverse(row.count));

@@ -6,8 +6,8 @@ use memintro_abi::BlockRecord;
 
 use super::classes::Labels;
 use super::functions;
-use super::slot::Slot;
 use super::walk::Trouble;
+use crate::atlas::Object;
 
 /// Live objects of one call site and class.
 #[derive(Clone, Copy, Default)]
@@ -60,7 +60,7 @@ pub(crate) unsafe fn by_class(
     let mut sums = HashMap::new();
     for object in objects.iter().filter(|object| meant(object)) {
         // SAFETY: the caller's promise.
-        let slot = unsafe { Slot::read(object.address as usize) };
+        let slot = unsafe { Object::read(object.address as usize) };
         if slot.is_object() {
             let sum: &mut Sum = sums.entry((object.site, labels.of(vm, slot))).or_default();
             sum.add(object);

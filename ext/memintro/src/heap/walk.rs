@@ -8,13 +8,16 @@ use std::ops::ControlFlow;
 use magnus::rb_sys::protect;
 
 use super::functions::{self, Functions};
-use super::slot::{Slot, T_NONE};
+use crate::atlas::Object;
+use crate::atlas::types::T_NONE;
 use crate::copy::own_memory::has_room;
 
 /// Why the walk was not possible.
 pub(crate) enum Trouble {
     /// This Ruby lacks these functions.
     Missing(Vec<&'static str>),
+    /// It is not known how this Ruby lays out its objects.
+    UnknownObjects,
     /// The number that iseqs have in all known Rubies means something else in this one.
     NoIseqs,
     /// The collector is running, so the heap must not be read now.
@@ -36,18 +39,18 @@ pub(super) struct Page {
 impl Page {
     /// All its slots, empty ones included.
     #[inline]
-    pub(super) fn slots(self) -> impl Iterator<Item = Slot> {
+    pub(super) fn slots(self) -> impl Iterator<Item = Object> {
         // SAFETY: these are the slots of a page, while Ruby walks over it.
-        (self.start..self.end).step_by(self.stride.max(1)).map(|address| unsafe { Slot::read(address) })
+        (self.start..self.end).step_by(self.stride.max(1)).map(|address| unsafe { Object::read(address) })
     }
 
     /// Puts the matching slots at the start of the buffer and returns them. Rare kinds are found faster this way,
     /// because there is no branch to mispredict.
     #[inline]
-    pub(super) fn select(self, buffer: &mut Vec<Slot>, meant: impl Fn(Slot) -> bool) -> &[Slot] {
+    pub(super) fn select(self, buffer: &mut Vec<Object>, meant: impl Fn(Object) -> bool) -> &[Object] {
         let room = (self.end - self.start) / self.stride.max(1) + 1;
         if buffer.len() < room {
-            buffer.resize(room, Slot { value: 0, flags: 0 });
+            buffer.resize(room, Object { address: 0, flags: 0 });
         }
         let mut count = 0;
         for slot in self.slots() {

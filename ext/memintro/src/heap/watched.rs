@@ -10,12 +10,9 @@
 use rb_sys::VALUE;
 
 use super::functions::{self, ClassFunctions, Functions};
-use super::slot::{self, Slot, T_CLASS, T_ICLASS, T_IMEMO, T_NODE};
 use super::walk::Trouble;
-
-const T_STRING: usize = 0x05;
-const T_ARRAY: usize = 0x07;
-const T_HASH: usize = 0x08;
+use crate::atlas::Object;
+use crate::atlas::types::{T_ARRAY, T_CLASS, T_HASH, T_ICLASS, T_IMEMO, T_NODE, T_STRING};
 
 /// Classes and names of classes, as they were given. Whoever holds it keeps the classes alive and in place.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -47,7 +44,9 @@ impl Kinds {
     fn mean(&mut self, kind: usize, names: &[Vec<u8>]) -> bool {
         let bit = 1 << kind;
         if self.known & bit == 0 {
-            let is_meant = slot::imemo_text(self.names, kind)
+            let is_meant = self
+                .names
+                .text_of_imemo(kind)
                 .is_some_and(|kind| names.iter().any(|name| name.strip_prefix(b"imemo_") == Some(kind)));
             self.known |= bit;
             self.meant |= if is_meant { bit } else { 0 };
@@ -84,7 +83,7 @@ impl Watched {
     /// There is an object in the slot.
     pub(crate) unsafe fn means(&mut self, slot: VALUE, generation: usize) -> bool {
         // SAFETY: the caller's promise.
-        let slot = unsafe { Slot::read(slot as usize) };
+        let slot = unsafe { Object::read(slot as usize) };
         match slot.kind() {
             T_IMEMO => return self.kinds.mean(slot.imemo_kind(), &self.wanted.names),
             T_ICLASS | T_NODE => return false,
@@ -147,12 +146,12 @@ impl Watched {
 /// There is an object in the slot.
 pub(crate) unsafe fn is_class(slot: VALUE) -> bool {
     // SAFETY: the caller's promise.
-    unsafe { Slot::read(slot as usize) }.kind() == T_CLASS
+    unsafe { Object::read(slot as usize) }.kind() == T_CLASS
 }
 
 /// The class that an object without one will have if Ruby shows it later, as `Array#flatten` does with its result; 0: it stays
 /// hidden.
-fn class_to_come(slot: Slot) -> VALUE {
+fn class_to_come(slot: Object) -> VALUE {
     // SAFETY: Ruby's own constants, set since it has begun.
     unsafe {
         match slot.kind() {

@@ -8,13 +8,13 @@ use super::names::Names;
 use super::output::Output;
 use super::redaction::Redaction;
 use super::second::{self, Split};
-use super::slot::Object;
 use super::state::{Stage, State};
 use super::strings::Strings;
 use super::tool::{self, Command, Tool};
 use super::vm::Vm;
 use super::writer::Writer;
 use crate::account::frozen::prefetch;
+use crate::atlas::Object;
 use crate::copy::Life;
 use crate::heap::FrozenPage;
 

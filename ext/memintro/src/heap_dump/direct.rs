@@ -8,8 +8,8 @@ use rb_sys::{ID, VALUE};
 
 use super::edges::{self, is_address};
 use super::names::Told;
-use super::slot::{self, Object};
 use super::writer::Writer;
+use crate::atlas::{Object, types};
 
 const CONTINUE: c_int = 0;
 
@@ -19,24 +19,24 @@ impl Writer<'_> {
     pub(super) fn direct_references(&mut self, object: Object, slot_size: usize) -> bool {
         let Some(tellers) = self.tellers else { return false };
         let argument = std::ptr::from_mut(self).expose_provenance();
-        let aside = object.flags & slot::HAS_GENERIC_VARIABLES != 0;
+        let aside = object.has_variables_aside();
         match object.kind() {
-            slot::T_ARRAY if !aside && !object.has(slot::SHARED) => {
+            types::T_ARRAY if !aside && !object.has(Object::SHARED) => {
                 self.elements(object);
                 return true;
             }
             // SAFETY: a Hash of the heap; the collector walks over it by the same function. The writer outlives the
             // call, and no other code uses it meanwhile.
-            slot::T_HASH if !aside => unsafe {
+            types::T_HASH if !aside => unsafe {
                 (tellers.each_pair)(object.value(), on_pair, argument);
-                let default = object.default_proc();
+                let default = object.default_of_hash();
                 if is_address(default) {
                     self.told(default, Told::Default);
                 }
             },
-            slot::T_OBJECT if self.variables_of(object, slot_size, tellers) => return true,
+            types::T_OBJECT if self.variables_of(object, slot_size, tellers) => return true,
             // SAFETY: an object of the heap; Ruby reads its table or its shape, and calls the function for each.
-            slot::T_OBJECT => unsafe { (tellers.each_variable)(object.value(), on_variable, argument) },
+            types::T_OBJECT => unsafe { (tellers.each_variable)(object.value(), on_variable, argument) },
             _ => return false,
         }
         if self.references > 0 {
@@ -107,8 +107,8 @@ extern "C" fn on_pair(key: usize, value: usize, writer: usize) -> c_int {
 #[inline]
 pub(super) fn has_references(object: Object) -> bool {
     match object.kind() {
-        slot::T_STRING => object.flags & (slot::SHARED | slot::HAS_GENERIC_VARIABLES) != 0,
-        slot::T_FLOAT | slot::T_BIGNUM => object.has(slot::HAS_GENERIC_VARIABLES),
+        types::T_STRING => object.has(Object::SHARED) || object.has_variables_aside(),
+        types::T_FLOAT | types::T_BIGNUM => object.has_variables_aside(),
         _ => true,
     }
 }

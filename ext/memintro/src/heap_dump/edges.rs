@@ -18,7 +18,7 @@ mod threads;
 
 use rb_sys::{ID, VALUE};
 
-use super::slot::{self, Object};
+use crate::atlas::{Object, RUBY, types};
 pub(super) use memory::is_address;
 pub(super) use objects::elements;
 
@@ -72,26 +72,34 @@ pub(crate) fn for_each_edge(object: VALUE, visit: &mut dyn FnMut(VALUE, EdgeName
     // SAFETY: the caller gives an object of the heap.
     let object = unsafe { Object::read(object as usize) };
     match object.kind() {
-        slot::T_OBJECT => objects::variables(layout, object, visit),
-        slot::T_HASH => objects::hash(layout, object, visit),
-        slot::T_ARRAY => objects::array(object, visit),
-        slot::T_CLASS | slot::T_MODULE | slot::T_ICLASS => classes::edges(layout, object, visit),
-        slot::T_IMEMO => closures::imemo(layout, object, visit),
-        slot::T_DATA => data_object(layout, object, visit),
+        types::T_OBJECT => objects::variables(layout, object, visit),
+        types::T_HASH => objects::hash(layout, object, visit),
+        types::T_ARRAY => objects::array(object, visit),
+        types::T_CLASS | types::T_MODULE | types::T_ICLASS => classes::edges(layout, object, visit),
+        types::T_IMEMO => closures::imemo(layout, object, visit),
+        types::T_DATA => data_object(layout, object, visit),
         _ => objects::others(layout, object, visit),
     }
-    if object.has(slot::HAS_GENERIC_VARIABLES)
+    if object.has_variables_aside()
         && !matches!(
             object.kind(),
-            slot::T_OBJECT | slot::T_CLASS | slot::T_MODULE | slot::T_ICLASS | slot::T_IMEMO
+            types::T_OBJECT | types::T_CLASS | types::T_MODULE | types::T_ICLASS | types::T_IMEMO
         )
     {
-        objects::variables(layout, object, visit);
+        if RUBY.kinds.fields.is_none() {
+            objects::variables(layout, object, visit);
+        } else {
+            classes::each_child(layout, object, &mut |child| {
+                if child.is_fields() {
+                    visit(child.value(), EdgeName::Text(classes::VARIABLES));
+                }
+            });
+        }
     }
 }
 
 fn data_object(layout: &layout::Layout, object: Object, visit: Visit<'_>) {
-    match memory::type_name(object) {
+    match object.type_name() {
         b"proc" => closures::of_proc(layout, object, visit),
         b"binding" => closures::binding(layout, object, visit),
         b"method" => closures::method(object, visit),
@@ -158,8 +166,8 @@ pub(crate) fn place_of(object: VALUE) -> Option<Place<'static>> {
     // SAFETY: the caller gives an object of the heap.
     let object = unsafe { Object::read(object as usize) };
     match object.kind() {
-        slot::T_IMEMO => closures::place_of_imemo(layout, object),
-        slot::T_DATA => match memory::type_name(object) {
+        types::T_IMEMO => closures::place_of_imemo(layout, object),
+        types::T_DATA => match object.type_name() {
             b"proc" | b"binding" => closures::place_of_block(layout, object),
             b"VM/thread" => threads::place_of_thread(layout, object),
             b"fiber" => threads::place_of_fiber(layout, object),

@@ -1,44 +1,101 @@
 //! What the collector knows of an object, as it stands at the end of a line.
 //!
-//! Ruby tells it by `rb_obj_gc_flags`, which takes a tenth of the time of a line. It reads bits in a record of the page, whose
-//! places are looked for in the copy: bits are changed there one by one, and put back, and the one that changes a flag is the
-//! one that is meant. No other process sees this memory. Where a place is not found, Ruby is asked for each object.
+//! Ruby tells it by a function ([`GcFlags`]), which takes a tenth of the time of a line. It reads bits in a record of the page,
+//! whose places are looked for in the copy: bits are changed there one by one, and put back, and the one that changes a flag is
+//! the one that is meant. No other process sees this memory. Where a place is not found, Ruby is asked for each object.
 
-use rb_sys::ID;
+use rb_sys::{ID, VALUE};
 
 use super::output::Output;
-use super::slot::Object;
-use super::text::Padded;
+use super::text::{Padded, decimal};
 use super::vm::Vm;
+use crate::atlas::{self, GcFlag, GcFlags, IS_KNOWN, Object, RUBY};
 use crate::copy::own_memory::slice;
 use crate::heap::FrozenPage;
 use crate::vm::Probe;
 
-/// Most flags that an object has, and the bytes of all of them.
-const MOST: usize = 8;
-const LONGEST: usize = 160;
+/// Bytes of the text of all flags.
+const LONGEST: usize = 288;
 
 /// Texts of flags, by the bits.
 pub(super) struct Flags {
     bits: Option<Bits>,
     texts: &'static mut [Padded<LONGEST>],
     /// Where bits are not known: the flags of the object before. Most objects have the same.
-    recent: [ID; MOST],
-    count: usize,
+    recent: Found,
     text: Padded<LONGEST>,
+}
+
+/// Flags of an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Found {
+    flags: [GcFlag; GcFlags::MOST],
+    count: usize,
+}
+
+impl Found {
+    fn of(object: Object, vm: &Vm) -> Self {
+        let mut found = Self { flags: [GcFlag::NONE; GcFlags::MOST], count: 0 };
+        // SAFETY: an object of the heap.
+        unsafe {
+            vm.functions.gc_flags.each(object.value(), |flag| {
+                if let Some(place) = found.flags.get_mut(found.count) {
+                    *place = flag;
+                    found.count += 1;
+                }
+            });
+        }
+        found
+    }
+
+    fn each(&self) -> impl Iterator<Item = &GcFlag> {
+        self.flags.iter().take(self.count)
+    }
+
+    fn text(&self, vm: &Vm) -> Padded<LONGEST> {
+        let mut text = Padded::EMPTY;
+        for (index, flag) in self.each().enumerate() {
+            text.add(if index == 0 { b", \"flags\":{\"" } else { b", \"" });
+            // SAFETY: a name that Ruby has answered.
+            let name = unsafe { (vm.functions.name_of)(flag.name) };
+            if atlas::is_string(name) {
+                // SAFETY: a string of the heap.
+                text.add(unsafe { Object::read(name as usize) }.string());
+            }
+            text.add(b"\":");
+            add_value(&mut text, flag.value);
+        }
+        text.add(if self.count == 0 { b"}\n" } else { b"}}\n" });
+        text
+    }
+}
+
+fn add_value(text: &mut Padded<LONGEST>, value: VALUE) {
+    if value & 1 == 1 {
+        let mut digits = [0; 20];
+        let count = decimal(&mut digits, (value.cast_signed() >> 1).unsigned_abs());
+        text.add(digits.get(..count).unwrap_or_default());
+    } else {
+        text.add(match value {
+            _ if value == rb_sys::Qtrue as VALUE => b"true",
+            _ if value == rb_sys::Qfalse as VALUE => b"false",
+            _ => b"null",
+        });
+    }
 }
 
 impl Flags {
     /// In the copy. `None` without memory.
     pub(super) fn new(vm: &Vm, pages: &[FrozenPage]) -> Option<Self> {
-        let (texts, recent) = (slice(1 << (1 + BITMAPS))?, [ID::MAX; MOST]);
-        Some(Self { bits: Bits::find(vm, pages), texts, recent, count: usize::MAX, text: Padded::EMPTY })
+        let recent = Found { flags: [GcFlag::NONE; GcFlags::MOST], count: usize::MAX };
+        Some(Self { bits: Bits::find(vm, pages), texts: slice(1 << ALL_BITS)?, recent, text: Padded::EMPTY })
     }
 
     /// Writes the end of the line.
     #[inline(always)]
     pub(super) fn write(&mut self, object: Object, vm: &Vm, out: &mut Output<'_>) {
         if let Some(bits) = &self.bits
+            && !has_number(object)
             && let Some(text) = self.texts.get(bits.of(object)).filter(|text| text.length() > 0)
         {
             return out.padded::<LONGEST, 96>(text);
@@ -48,14 +105,13 @@ impl Flags {
 
     #[inline(never)]
     fn ask(&mut self, object: Object, vm: &Vm, out: &mut Output<'_>) {
-        let (found, count) = ask(object, vm);
-        if count != self.count || found != self.recent {
-            self.count = count;
+        let found = Found::of(object, vm);
+        if found != self.recent {
             self.recent = found;
-            self.text = text(found.get(..count).unwrap_or_default(), vm);
+            self.text = found.text(vm);
         }
         out.bytes(self.text.text());
-        if let Some(bits) = &self.bits
+        if let Some(bits) = self.bits.as_ref().filter(|_| !has_number(object))
             && let Some(place) = self.texts.get_mut(bits.of(object))
         {
             *place = self.text;
@@ -63,52 +119,37 @@ impl Flags {
     }
 }
 
-/// The flags of an object, and how many there are.
-fn ask(object: Object, vm: &Vm) -> ([ID; MOST], usize) {
-    let mut found = [0; MOST];
-    // SAFETY: an object of the heap, and room for so many.
-    let count = unsafe { (vm.functions.gc_flags)(object.value(), found.as_mut_ptr(), found.len()) };
-    (found, count.min(MOST))
+/// Whether its number is among its flags, which no other object has.
+#[inline(always)]
+fn has_number(object: Object) -> bool {
+    RUBY.has_ages_in_record && object.has_object_id()
 }
 
-fn text(flags: &[ID], vm: &Vm) -> Padded<LONGEST> {
-    let mut text = Padded::EMPTY;
-    for (index, id) in flags.iter().enumerate() {
-        text.add(if index == 0 { b", \"flags\":{" } else { b", " });
-        if let Some((_, flag)) = vm.flags.iter().find(|(known, _)| known == id) {
-            text.add(flag);
-        }
-    }
-    text.add(if flags.is_empty() { b"}\n" } else { b"}}\n" });
-    text
-}
-
-/// Bitmaps of a page: one for each flag but that of old objects, which is in the slot. Since 3.3, there is another one, of
-/// which not all versions tell.
-const BITMAPS: usize = if cfg!(ruby_gte_3_3) { 6 } else { 5 };
+/// Bitmaps of a page: one for each flag but that of old objects.
+const BITMAPS: usize = RUBY.bitmaps;
 const TOLD: usize = 5;
-/// Pages begin at multiples of this.
-const PAGE: usize = if cfg!(ruby_gte_3_3) { 64 << 10 } else { 16 << 10 };
+/// Bits that tell the flags of an object: of bitmaps, of its age, and of those in the slot.
+const ALL_BITS: usize = BITMAPS + 3;
+const PAGE: usize = RUBY.page_bytes;
 /// Bytes of the smallest slot: a bit stands for so many.
 const SLOT: usize = 40;
 /// Words of a bitmap, and of a page's record in front of them.
 const WORDS: usize = (PAGE / SLOT).div_ceil(BITS);
 const HEADER: usize = 8;
 const BITS: usize = usize::BITS as usize;
-/// The flag of old objects has all of these.
-const OLD: usize = if cfg!(ruby_gte_3_3) { 1 << 5 } else { 3 << 5 };
 
 /// Where the bits of objects are.
 struct Bits {
     /// Bytes from a page's record to each bitmap.
     offsets: [usize; BITMAPS],
+    /// The same to the ages, which have two bits each.
+    ages: usize,
 }
 
 impl Bits {
     /// `None` where this Ruby has them elsewhere.
     fn find(vm: &Vm, pages: &[FrozenPage]) -> Option<Self> {
-        if !cfg!(all(target_pointer_width = "64", ruby_lte_3_4)) || cfg!(all(ruby_gte_3_2, not(ruby_gte_3_3)))
-        {
+        if !IS_KNOWN {
             return None;
         }
         let page = pages.iter().find(|page| page.start % PAGE < SLOT * 8)?;
@@ -144,9 +185,15 @@ impl Bits {
             }
         }
         // A place that is not used has the first one's.
-        let first = offsets[0];
+        let [first, .., last] = offsets;
+        let ages = last + WORDS * size_of::<usize>();
         offsets.iter_mut().skip(found).for_each(|offset| *offset = first);
-        (found >= TOLD && is_old_told(near, vm)?).then_some(Self { offsets })
+        let found_all = if RUBY.has_ages_in_record {
+            found == BITMAPS && [near, far].iter().all(|slot| are_ages_told(*slot, ages, vm) == Some(true))
+        } else {
+            found >= TOLD && is_old_told(near, vm)?
+        };
+        found_all.then_some(Self { offsets, ages })
     }
 
     /// What tells the flags of an object.
@@ -154,7 +201,14 @@ impl Bits {
     fn of(&self, object: Object) -> usize {
         let (record, index) = (record(object.address), index(object.address));
         let word = index / BITS * size_of::<usize>();
-        let mut bits = usize::from(object.has(OLD));
+        let mut bits = if RUBY.has_ages_in_record {
+            let (place, shift) = place_of_age(object.address, self.ages);
+            // SAFETY: within the record of the object's page.
+            let word = unsafe { std::ptr::with_exposed_provenance::<usize>(place).read() };
+            (word >> shift & AGE) << 1 | usize::from(object.is_shareable())
+        } else {
+            usize::from(object.is_old())
+        };
         for offset in self.offsets {
             // SAFETY: within the record of the object's page.
             let word = unsafe { std::ptr::with_exposed_provenance::<usize>(record + offset + word).read() };
@@ -176,12 +230,23 @@ const fn index(slot: usize) -> usize {
     slot % PAGE / SLOT
 }
 
+/// The bits of an age.
+const AGE: usize = 3;
+
+/// The word with the age of an object, and the number of bits before it.
+#[inline(always)]
+fn place_of_age(slot: usize, ages: usize) -> (usize, usize) {
+    const A_WORD: usize = BITS / 2;
+    let index = index(slot);
+    (record(slot) + ages + index / A_WORD * size_of::<usize>(), index % A_WORD * 2)
+}
+
 /// The flags of an object, a bit for each that the VM has. `None` for one that is not known.
 fn flags_of(slot: usize, vm: &Vm) -> Option<u32> {
     // SAFETY: a slot with an object.
-    let (found, count) = ask(unsafe { Object::read(slot) }, vm);
-    let number = |id: &ID| vm.flags.iter().position(|(known, _)| known == id);
-    found.iter().take(count).try_fold(0, |all, id| Some(all | 1 << number(id)?))
+    let found = Found::of(unsafe { Object::read(slot) }, vm);
+    let number = |id: &ID| vm.flags.iter().position(|known| known == id);
+    found.each().try_fold(0, |all, flag| Some(all | 1 << number(&flag.name)?))
 }
 
 /// Which flags of an object change with the object's bit of this word.
@@ -194,12 +259,30 @@ fn change(word: usize, slot: usize, vm: &Vm) -> Option<u32> {
 /// Whether an object is old if all bits for that are set, and only then.
 fn is_old_told(slot: usize, vm: &Vm) -> Option<bool> {
     const BOTH: usize = 3 << 5;
-    let number = vm.flags.iter().position(|(_, text)| text.starts_with(b"\"old\""))?;
     // SAFETY: a slot with an object.
     let flags = unsafe { Object::read(slot) }.flags & BOTH;
     for set in [0, 1 << 5, 2 << 5, BOTH] {
-        let is_old = with(slot, flags ^ set, || flags_of(slot, vm))? >> number & 1 == 1;
-        if is_old != (set & OLD == OLD) {
+        let is_old = with(slot, flags ^ set, || flags_of(slot, vm))? & Vm::OLD != 0;
+        if is_old != (set & RUBY.old == RUBY.old) {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// Whether Ruby tells the ages of an object that are in this place, and calls it old at the last of them only.
+fn are_ages_told(slot: usize, ages: usize, vm: &Vm) -> Option<bool> {
+    let (place, shift) = place_of_age(slot, ages);
+    // SAFETY: a slot with an object.
+    let object = unsafe { Object::read(slot) };
+    let [word] = Probe::new()?.words::<1>(place)?;
+    for age in 0..=AGE {
+        let found = with(place, ((word >> shift & AGE) ^ age) << shift, || Found::of(object, vm));
+        let is_told = |name: usize, value: usize| {
+            found.each().any(|flag| Some(&flag.name) == vm.flags.get(name) && flag.value == value as VALUE)
+        };
+        let is_old = is_told(Vm::OLD.trailing_zeros() as usize, rb_sys::Qtrue as usize);
+        if !is_told(Vm::AGE, age << 1 | 1) || is_old != (age == AGE) {
             return Some(false);
         }
     }

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use rb_sys::VALUE;
 
 use super::edges::{self, EdgeName, OURS};
-use super::slot::{self, Object};
+use crate::atlas::{Object, types};
 use crate::lookup::look_up;
 
 /// One reference: from what, how it is called, and to what.
@@ -127,7 +127,7 @@ fn key_text(key: VALUE) -> String {
         _ => {
             // SAFETY: an object of the heap.
             let object = unsafe { Object::read(key as usize) };
-            if object.kind() == slot::T_STRING {
+            if object.kind() == types::T_STRING {
                 format!("String of {} bytes", object.string().len())
             } else {
                 format!("0x{key:x}")

@@ -15,6 +15,7 @@ mod direct;
 pub(crate) mod edges;
 mod flags;
 mod float;
+mod heads;
 pub(crate) mod inside;
 mod names;
 mod output;
@@ -22,7 +23,6 @@ mod redaction;
 mod second;
 mod singletons;
 mod sizes;
-mod slot;
 mod state;
 mod strings;
 mod text;
@@ -42,10 +42,12 @@ use std::time::{Duration, Instant};
 
 use magnus::Ruby;
 
+use crate::atlas;
 use crate::copy::{self, Copy, Shared};
 use crate::heap::{self, FrozenPage, Trouble};
 pub(crate) use redaction::Redaction;
 use state::{Stage, State, WRITERS};
+pub(crate) use vm::missing;
 
 /// What is asked of the tool, which reads this process's heap from its standard input.
 pub(crate) struct Question {
@@ -153,6 +155,9 @@ impl Pipe {
 
 /// Makes the copy. The caller holds the GVL.
 pub(crate) fn begin(ruby: &Ruby, question: Question) -> Result<Asking, Refused> {
+    if !atlas::IS_KNOWN {
+        return Err(Refused::Heap(Trouble::UnknownObjects));
+    }
     let vm = vm::Vm::get(ruby).map_err(Refused::Raised)?.ok_or_else(|| Refused::Missing(vm::missing()))?;
     edges::prepare();
     let sites = match births::Sites::read() {

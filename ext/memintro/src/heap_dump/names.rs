@@ -3,9 +3,9 @@
 use super::edges::EdgeName;
 use super::output::Output;
 use super::redaction::Redaction;
-use super::slot::{self, Object};
 use super::text::Padded;
 use super::vm::Vm;
+use crate::atlas::{Object, types};
 use crate::copy::own_memory::slice;
 
 /// References of a line that may have names.
@@ -67,7 +67,7 @@ fn plain_object(key: usize) -> Option<Object> {
     }
     // SAFETY: an object of the heap.
     let object = unsafe { Object::read(key) };
-    (!matches!(object.kind(), slot::T_STRING | slot::T_SYMBOL)).then_some(object)
+    (!matches!(object.kind(), types::T_STRING | types::T_SYMBOL)).then_some(object)
 }
 
 /// The name of a reference that was written at once.
@@ -295,17 +295,17 @@ impl<'a> Names<'a> {
                 // SAFETY: an object of the heap.
                 let object = unsafe { Object::read(key) };
                 match object.kind() {
-                    slot::T_STRING if self.redaction.strings || object.string().len() > SHORT => {
+                    types::T_STRING if self.redaction.strings || object.string().len() > SHORT => {
                         self.text.bytes(b"String of ");
                         self.text.number(object.string().len() as u64);
                         self.text.bytes(b" bytes");
                     }
-                    slot::T_STRING => {
+                    types::T_STRING => {
                         self.text.bytes(b"\\\"");
                         self.cut(object.string());
                         self.text.bytes(b"\\\"");
                     }
-                    slot::T_SYMBOL => {
+                    types::T_SYMBOL => {
                         // SAFETY: a symbol of the heap has its text.
                         let text = unsafe { (self.vm.functions.text_of_symbol)(key as rb_sys::VALUE) };
                         self.text.bytes(b":");

@@ -3,8 +3,8 @@
 use rb_sys::VALUE;
 
 use super::edges;
-use super::slot::{self, Object};
-use super::writer::{Writer, is_string};
+use super::writer::Writer;
+use crate::atlas::{self, Object, types};
 
 impl Writer<'_> {
     /// Whose singleton class it is, and whether Ruby hides it.
@@ -15,7 +15,7 @@ impl Writer<'_> {
         self.out.bytes(b", \"label\":\"");
         self.out.bytes(if hidden { b"hidden " } else { b"" });
         self.out.bytes(b"singleton class of ");
-        let is_class = matches!(of.kind(), slot::T_CLASS | slot::T_MODULE);
+        let is_class = matches!(of.kind(), types::T_CLASS | types::T_MODULE);
         // SAFETY: classes of the heap; a name is the string that the class holds, or nil.
         let name = unsafe {
             let functions = &self.vm.functions;
@@ -23,7 +23,7 @@ impl Writer<'_> {
             if class == 0 { 0 } else { (functions.class_name)(class) }
         };
         // SAFETY: a string of the heap.
-        let name = if is_string(name) { unsafe { Object::read(name as usize) }.string() } else { b"" };
+        let name = if atlas::is_string(name) { unsafe { Object::read(name as usize) }.string() } else { b"" };
         match (is_class, name.first()) {
             (true, None) => self.out.bytes(b"a class without a name"),
             (true, Some(_)) => {}

@@ -2,9 +2,9 @@
 //! one kind have few different ones. So the text is kept by these words, and Ruby is asked for each once.
 
 use super::output::Output;
-use super::slot::{self, Object};
 use super::text::Padded;
 use super::vm::Vm;
+use crate::atlas::{Object, RUBY, types};
 use crate::copy::own_memory::slice;
 
 /// What the bytes depend on. All zero for none.
@@ -19,28 +19,26 @@ impl Key {
     /// `None` of what has other memory, of which only Ruby knows.
     #[inline(always)]
     fn of(object: Object, slot_size: usize) -> Option<Self> {
-        /// The type, and all that types use for themselves.
-        const FLAGS: usize = 0x1f | 0xffff_f000;
-        if object.has(slot::HAS_GENERIC_VARIABLES) {
+        if object.has_variables_aside() {
             return None;
         }
         let words = match object.kind() {
-            slot::T_FLOAT => [0, 0],
-            slot::T_STRING if object.flags & (slot::OUTSIDE | slot::SHARED) == slot::OUTSIDE => {
+            types::T_FLOAT => [0, 0],
+            types::T_STRING if object.flags & (Object::OUTSIDE | Object::SHARED) == Object::OUTSIDE => {
                 [object.capacity(), 0]
             }
-            slot::T_STRING => [0, 0],
-            slot::T_ARRAY if object.has(slot::EMBEDDED) => [0, 0],
-            slot::T_ARRAY => [object.word(2), object.word(3)],
-            slot::T_OBJECT if object.has(slot::EMBEDDED) => [0, 0],
-            // The number of its variables. Since 3.2, that depends on the shape, or on a table.
-            slot::T_OBJECT if !cfg!(ruby_gte_3_2) => [object.word(2), 0],
-            slot::T_HASH if !object.has(slot::HAS_LARGE_TABLE) => {
-                [usize::from(cfg!(ruby_gte_3_3) || object.word(2) != 0), 0]
+            types::T_STRING => [0, 0],
+            types::T_ARRAY if object.has(Object::EMBEDDED) => [0, 0],
+            types::T_ARRAY => [object.word(2), object.word(3)],
+            types::T_OBJECT if object.embeds_variables() => [0, 0],
+            // The number of its variables, which may depend on the shape, or on a table.
+            types::T_OBJECT if RUBY.shapes.is_none() => [object.word(2), 0],
+            types::T_HASH if !object.has(Object::HAS_LARGE_TABLE) => {
+                [usize::from(RUBY.embeds_hashes || object.word(2) != 0), 0]
             }
             _ => return None,
         };
-        Some(Self { flags: object.flags & FLAGS, slot_size, words })
+        Some(Self { flags: object.flags & Object::OF_TYPE, slot_size, words })
     }
 
     #[inline(always)]
@@ -49,7 +47,7 @@ impl Key {
         (self.flags ^ self.flags >> 12 ^ self.slot_size >> 3 ^ one ^ one >> 6 ^ other) & (Sizes::COUNT - 1)
     }
 
-    /// One word after the other, as `slot::Key::is` does.
+    /// One word after the other, as `heads::Key::is` does.
     #[inline(always)]
     fn is(self, other: Self) -> bool {
         self.flags == other.flags

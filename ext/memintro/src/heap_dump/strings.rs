@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use super::output::Output;
 use super::redaction::Redaction;
-use super::slot::{self, Coderange, Object};
 use super::state::Progress;
 use super::vm::{Coding, Encoding, Vm};
+use crate::atlas::{Coderange, Object, RUBY};
 
-const GTE_3_3: bool = cfg!(ruby_gte_3_3);
+const GTE_3_3: bool = RUBY.dump.has_shapes;
 /// After so many bytes of a long string, the host is told that the copy goes on.
 const STEP: usize = 1 << 20;
 
@@ -22,20 +22,19 @@ pub(super) struct Strings<'a> {
 impl Strings<'_> {
     pub(super) fn fields(&self, out: &mut Output<'_>, vm: &Vm, progress: &Progress, object: Object) {
         let range = if GTE_3_3 { object.coderange() } else { looked_at(vm, object) };
-        if !object.has(slot::OUTSIDE) {
+        if !object.has(Object::OUTSIDE) {
             out.bytes(b", \"embedded\":true");
         }
         if !GTE_3_3 && range == Coderange::Broken {
             out.bytes(b", \"broken\":true");
         }
-        if object.has(slot::INTERNED) {
+        if object.has(Object::INTERNED) {
             out.bytes(b", \"fstring\":true");
         }
-        #[cfg(ruby_gte_3_4)]
-        if object.flags & slot::CHILLED != 0 {
+        if object.is_chilled() {
             out.bytes(b", \"chilled\":true");
         }
-        if object.has(slot::SHARED | slot::OUTSIDE) {
+        if object.has(Object::SHARED | Object::OUTSIDE) {
             out.bytes(b", \"shared\":true");
         } else {
             self.content(out, vm, progress, object, range, self.redaction);
@@ -70,7 +69,7 @@ impl Strings<'_> {
     ) {
         let bytes = text.string();
         out.number_after(b", \"bytesize\":", bytes.len() as u64);
-        if text.has(slot::OUTSIDE) && !text.has(slot::SHARED) && text.capacity() != bytes.len() {
+        if text.has(Object::OUTSIDE) && !text.has(Object::SHARED) && text.capacity() != bytes.len() {
             out.bytes(b", \"capacity\":");
             out.number(text.capacity() as u64);
         }

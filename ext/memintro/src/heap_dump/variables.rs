@@ -8,9 +8,9 @@ use rb_sys::{ID, VALUE};
 
 use super::edges::{Tellers, is_address};
 use super::names::Told;
-use super::slot::Object;
 use super::text::Padded;
 use super::writer::{Writer, out_reference};
+use crate::atlas::Object;
 use crate::copy::own_memory::slice;
 
 /// Ruby is asked for objects with more.
@@ -203,10 +203,7 @@ impl Writer<'_> {
         // Found once more: passed on, it would be kept in memory, from where the usual way would read it.
         let Some(place) = Place::of(object, slot_size) else { return false };
         let count = place.count.unwrap_or_else(|| object.variables() as usize);
-        let too_complex = self.vm.functions.too_complex;
-        // SAFETY: an object of the heap; reads its shape.
-        let in_table = too_complex.is_some_and(|too_complex| unsafe { too_complex(object.value()) });
-        if in_table || count > place.room {
+        if self.vm.is_too_complex(object) || count > place.room {
             return false;
         }
         let known = Asked::of(object, tellers).and_then(|asked| asked.places(place.values(count)));

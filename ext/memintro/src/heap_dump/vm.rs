@@ -2,8 +2,9 @@
 //!
 //! | function | 3.1 | 3.3 | 3.4 | without it |
 //! |---|---|---|---|---|
-//! | `rb_objspace_reachable_objects_from`, `…_from_root`, `rb_obj_gc_flags`, `rb_obj_memsize_of`, `rb_imemo_name`, `rb_class_get_superclass`, `rb_class_real`, `rb_mod_name`, `rb_hash_size_num`, `rb_id2str`, `rb_sym2str`, `rb_objspace_internal_object_p` | yes | yes | yes | no dump |
-//! | `rb_shape_obj_too_complex` | no shapes | yes | yes | no `too_complex_shape` |
+//! | `rb_objspace_reachable_objects_from`, `…_from_root`, those of [`GcFlags`], `rb_obj_memsize_of`, `rb_imemo_name`, `rb_class_get_superclass`, `rb_class_real`, `rb_mod_name`, `rb_hash_size_num`, `rb_id2str`, `rb_sym2str`, `rb_objspace_internal_object_p` | yes | yes | yes | no dump |
+//! | `rb_shape_obj_too_complex` | no shapes | yes | yes | the shape tells |
+//! | `rb_class_variation_count` | no | no | no | since 4.0; no `variation_count` |
 //!
 //! None of them allocates or raises when called as here. `rb_objspace_reachable_objects_from` calls the mark functions
 //! of C extensions; and where a method was redefined, Ruby frees caches of calls while it marks a class, for which
@@ -11,22 +12,22 @@
 //!
 //! Known from the sources of 3.1 and 3.3 and from the behaviour of 3.4.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 
 use magnus::{Error, RArray, RString, Ruby, Value, prelude::*};
 use rb_sys::{ID, VALUE};
 
 use super::text::Padded;
+use crate::atlas::{GcFlags, Object};
 use crate::lookup::{self, look_up};
 
 pub(super) type OnReference = unsafe extern "C" fn(VALUE, *mut c_void);
 pub(super) type OnRoot = unsafe extern "C" fn(*const c_char, VALUE, *mut c_void);
 type OfValue = unsafe extern "C" fn(VALUE) -> VALUE;
 
-const NEEDED: [&CStr; 12] = [
+const NEEDED: [&CStr; 11] = [
     c"rb_objspace_reachable_objects_from",
     c"rb_objspace_reachable_objects_from_root",
-    c"rb_obj_gc_flags",
     c"rb_obj_memsize_of",
     c"rb_imemo_name",
     c"rb_class_get_superclass",
@@ -42,7 +43,7 @@ const NEEDED: [&CStr; 12] = [
 pub(super) struct Functions {
     pub(super) references: unsafe extern "C" fn(VALUE, OnReference, *mut c_void),
     pub(super) roots: unsafe extern "C" fn(OnRoot, *mut c_void),
-    pub(super) gc_flags: unsafe extern "C" fn(VALUE, *mut ID, usize) -> usize,
+    pub(super) gc_flags: GcFlags,
     pub(super) memsize: unsafe extern "C" fn(VALUE) -> usize,
     pub(super) is_internal: unsafe extern "C" fn(VALUE) -> c_int,
     pub(super) imemo_name: unsafe extern "C" fn(c_int) -> *const c_char,
@@ -53,6 +54,7 @@ pub(super) struct Functions {
     pub(super) name_of: unsafe extern "C" fn(ID) -> VALUE,
     pub(super) text_of_symbol: OfValue,
     pub(super) too_complex: Option<unsafe extern "C" fn(VALUE) -> bool>,
+    pub(super) variations: Option<unsafe extern "C" fn(VALUE) -> c_uchar>,
 }
 
 /// How to tell whether a string's bytes are valid.
@@ -83,8 +85,8 @@ impl Encoding {
 pub(super) struct Vm {
     pub(super) functions: Functions,
     pub(super) encodings: Vec<Encoding>,
-    /// Flags of the collector, as they stand in a line.
-    pub(super) flags: Vec<(ID, Vec<u8>)>,
+    /// Names of flags of the collector.
+    pub(super) flags: [ID; FLAGS.len()],
 }
 
 fn functions() -> Option<Functions> {
@@ -93,44 +95,60 @@ fn functions() -> Option<Functions> {
         Some(Functions {
             references: look_up!(NEEDED[0], unsafe extern "C" fn(VALUE, OnReference, *mut c_void))?,
             roots: look_up!(NEEDED[1], unsafe extern "C" fn(OnRoot, *mut c_void))?,
-            gc_flags: look_up!(NEEDED[2], unsafe extern "C" fn(VALUE, *mut ID, usize) -> usize)?,
-            memsize: look_up!(NEEDED[3], unsafe extern "C" fn(VALUE) -> usize)?,
-            is_internal: look_up!(NEEDED[11], unsafe extern "C" fn(VALUE) -> c_int)?,
-            imemo_name: look_up!(NEEDED[4], unsafe extern "C" fn(c_int) -> *const c_char)?,
-            superclass: look_up!(NEEDED[5], OfValue)?,
-            real_class: look_up!(NEEDED[6], OfValue)?,
-            class_name: look_up!(NEEDED[7], OfValue)?,
-            hash_size: look_up!(NEEDED[8], unsafe extern "C" fn(VALUE) -> usize)?,
-            name_of: look_up!(NEEDED[9], unsafe extern "C" fn(ID) -> VALUE)?,
-            text_of_symbol: look_up!(NEEDED[10], OfValue)?,
+            gc_flags: GcFlags::find()?,
+            memsize: look_up!(NEEDED[2], unsafe extern "C" fn(VALUE) -> usize)?,
+            is_internal: look_up!(NEEDED[10], unsafe extern "C" fn(VALUE) -> c_int)?,
+            imemo_name: look_up!(NEEDED[3], unsafe extern "C" fn(c_int) -> *const c_char)?,
+            superclass: look_up!(NEEDED[4], OfValue)?,
+            real_class: look_up!(NEEDED[5], OfValue)?,
+            class_name: look_up!(NEEDED[6], OfValue)?,
+            hash_size: look_up!(NEEDED[7], unsafe extern "C" fn(VALUE) -> usize)?,
+            name_of: look_up!(NEEDED[8], unsafe extern "C" fn(ID) -> VALUE)?,
+            text_of_symbol: look_up!(NEEDED[9], OfValue)?,
             too_complex: look_up!(c"rb_shape_obj_too_complex", unsafe extern "C" fn(VALUE) -> bool),
+            variations: look_up!(c"rb_class_variation_count", unsafe extern "C" fn(VALUE) -> c_uchar),
         })
     }
 }
 
 /// Functions that this Ruby lacks for dumps.
-pub(super) fn missing() -> Vec<&'static str> {
-    lookup::missing(&NEEDED)
+pub(crate) fn missing() -> Vec<&'static str> {
+    [lookup::missing(&NEEDED), GcFlags::missing()].concat()
 }
 
+/// Flags of the collector: of all Rubies, then of 4.0.
+const FLAGS: [&str; 10] = [
+    "old",
+    "wb_protected",
+    "uncollectible",
+    "marking",
+    "marked",
+    "pinned",
+    "remembered",
+    "age",
+    "object_id",
+    "shareable",
+];
+
 impl Vm {
+    /// The bit of the first of these, and the place of the age.
+    pub(super) const OLD: u32 = 1;
+    pub(super) const AGE: usize = 7;
+
+    /// Whether the variables of a plain object are in a table.
+    pub(super) fn is_too_complex(&self, object: Object) -> bool {
+        // SAFETY: an object of the heap; reads its shape.
+        self.functions.too_complex.map_or(object.is_too_complex(), |is_so| unsafe { is_so(object.value()) })
+    }
+
     /// `None` if functions are [`missing`].
     pub(super) fn get(ruby: &Ruby) -> Result<Option<Self>, Error> {
         let Some(functions) = functions() else { return Ok(None) };
         // Its first call makes the names of flags, which allocates.
-        let mut room = [0; 8];
-        let class = ruby.class_object().as_value();
-        // SAFETY: room for so many names; a class of the heap.
-        unsafe { (functions.gc_flags)(as_raw(class), room.as_mut_ptr(), room.len()) };
-        let flags = ["wb_protected", "old", "uncollectible", "marking", "marked", "pinned", "remembered"]
-            .map(|name| (intern(name), format!("\"{name}\":true").into_bytes()));
-        Ok(Some(Self { functions, encodings: encodings(ruby)?, flags: flags.into() }))
+        // SAFETY: a class of the heap.
+        unsafe { functions.gc_flags.each(rb_sys::rb_cObject, |_| ()) };
+        Ok(Some(Self { functions, encodings: encodings(ruby)?, flags: FLAGS.map(intern) }))
     }
-}
-
-fn as_raw(value: Value) -> VALUE {
-    use magnus::rb_sys::AsRawValue;
-    value.as_raw()
 }
 
 fn intern(name: &str) -> ID {

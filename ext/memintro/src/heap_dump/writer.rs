@@ -9,18 +9,19 @@ use super::births::Births;
 use super::direct::has_references;
 use super::edges;
 use super::flags::Flags;
+use super::heads::{Head, Key, type_text};
 use super::names::Names;
 use super::output::Output;
 use super::sizes::Sizes;
-use super::slot::{self, Head, Key, Object};
 use super::state::Progress;
 use super::strings::Strings;
 use super::text::Padded;
 use super::variables::Variables;
 use super::vm::Vm;
+use crate::atlas::{self, DataType, Object, RUBY, types};
 use crate::copy::own_memory::slice;
 
-const GTE_3_3: bool = cfg!(ruby_gte_3_3);
+const GTE_3_3: bool = RUBY.dump.has_shapes;
 
 pub(super) struct Writer<'a> {
     pub(super) out: Output<'a>,
@@ -144,32 +145,37 @@ impl<'a> Writer<'a> {
     /// of its page, and of its slot in that.
     pub(super) fn object(&mut self, object: Object, slot_size: usize, place: (usize, usize)) -> bool {
         let kind = object.kind();
-        if object.flags == 0 || matches!(kind, 0 | slot::T_NODE | slot::T_MOVED) {
+        if object.flags == 0 || matches!(kind, 0 | types::T_NODE | types::T_MOVED) {
             return false;
         }
         self.live();
-        self.class = if GTE_3_3 && kind == slot::T_IMEMO { 0 } else { object.word(1) };
+        let is_internal = GTE_3_3 && kind == types::T_IMEMO && !object.is_fields();
+        self.class = if is_internal { 0 } else { object.word(1) };
         self.out.address_after(b"{\"address\":", object.address);
         self.head(object, slot_size);
-        if kind == slot::T_ZOMBIE {
+        if kind == types::T_ZOMBIE {
             // Its memory is told by nothing but the slot.
             self.out.number_after(b", \"memsize\":", slot_size as u64);
             self.out.bytes(b"}\n");
             return true;
         }
-        let is_data = kind == slot::T_DATA;
-        let data_type = if is_data { object.data_type() } else { (false, 0) };
-        self.fields(object, data_type);
-        if is_data && self.skipped.contains(&data_type.1) {
+        let is_data = kind == types::T_DATA;
+        // What tells which functions Ruby calls for it.
+        let of = match object.data_type() {
+            DataType::Typed(of) | DataType::Untyped { mark: of, .. } if is_data => of,
+            _ => 0,
+        };
+        self.fields(object);
+        if is_data && self.skipped.contains(&of) {
             self.out.bytes(b", \"unread\":true");
         } else {
             if is_data {
-                self.progress.data_type.store(data_type.1, Ordering::Relaxed);
+                self.progress.data_type.store(of, Ordering::Relaxed);
             }
             if has_references(object) {
                 self.references_of(object, slot_size);
             }
-            if matches!(kind, slot::T_DATA | slot::T_IMEMO) {
+            if matches!(kind, types::T_DATA | types::T_IMEMO) {
                 self.place_of(object);
             }
             if let Some(births) = &self.births {
@@ -193,15 +199,17 @@ impl<'a> Writer<'a> {
             return;
         }
         let start = self.out.written().len();
-        self.out.bytes(slot::type_text(object.kind()));
+        self.out.bytes(type_text(object.kind()));
         if GTE_3_3 {
-            self.out.number_after(b", \"shape_id\":", (object.flags >> 32) as u64);
+            if RUBY.dump.has_shapes_of_internals || object.kind() != types::T_IMEMO || object.is_fields() {
+                self.out.number_after(b", \"shape_id\":", object.shape() as u64);
+            }
             self.out.number_after(b", \"slot_size\":", slot_size as u64);
         }
         if self.class != 0 {
             self.out.address_after(b", \"class\":", self.class);
         }
-        if object.has(slot::FROZEN) {
+        if object.has(Object::FROZEN) {
             self.out.bytes(b", \"frozen\":true");
         }
         // Unless the buffer was full meanwhile, and began anew.
@@ -212,61 +220,57 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn fields(&mut self, object: Object, data_type: (bool, usize)) {
+    fn fields(&mut self, object: Object) {
         match object.kind() {
-            slot::T_STRING => self.strings.fields(&mut self.out, self.vm, self.progress, object),
-            slot::T_SYMBOL => {
+            types::T_STRING => self.strings.fields(&mut self.out, self.vm, self.progress, object),
+            types::T_SYMBOL => {
                 // SAFETY: a symbol of the heap has its text.
                 let text = unsafe { (self.vm.functions.text_of_symbol)(object.value()) } as usize;
                 // SAFETY: an object.
                 let text = unsafe { Object::read(text) };
                 self.strings.content_of_symbol(&mut self.out, self.vm, self.progress, text);
             }
-            slot::T_ARRAY => {
+            types::T_ARRAY => {
                 let length = object.array_length();
                 self.out.number_after(b", \"length\":", length.cast_unsigned());
-                if length > 0 && object.has(slot::SHARED) {
+                if length > 0 && object.has(Object::SHARED) {
                     self.out.bytes(b", \"shared\":true");
                 }
-                if (GTE_3_3 || length > 0) && object.has(slot::EMBEDDED) {
+                if (GTE_3_3 || length > 0) && object.has(Object::EMBEDDED) {
                     self.out.bytes(b", \"embedded\":true");
                 }
             }
-            slot::T_HASH => {
+            types::T_HASH => {
                 // SAFETY: a Hash of the heap; reads a number.
                 let size = unsafe { (self.vm.functions.hash_size)(object.value()) };
                 self.out.number_after(b", \"size\":", size as u64);
-                if object.has(slot::HAS_DEFAULT_PROC) {
+                if object.has(Object::HAS_DEFAULT_PROC) {
                     self.out.bytes(b", \"default\":");
-                    self.out.address(object.default_proc());
+                    self.out.address(object.default_of_hash());
                 }
             }
-            slot::T_OBJECT => self.variables(object),
-            slot::T_IMEMO => self.internal(object),
-            slot::T_CLASS | slot::T_MODULE => {
+            types::T_OBJECT => self.variables(object),
+            types::T_IMEMO => self.internal(object),
+            types::T_CLASS | types::T_MODULE => {
+                self.variations(object);
                 self.superclass(object);
                 if self.class != 0 {
                     self.class_name(object);
                 }
             }
-            slot::T_ICLASS => self.superclass(object),
-            slot::T_DATA if data_type.0 && data_type.1 != 0 => {
-                // SAFETY: a type begins with its name, which is a constant.
-                let name = unsafe { std::ptr::with_exposed_provenance::<*const c_char>(data_type.1).read() };
-                if !name.is_null() {
-                    self.out.bytes(b", \"struct\":");
-                    // SAFETY: as above.
-                    self.out.text(unsafe { CStr::from_ptr(name) }.to_bytes());
-                }
+            types::T_ICLASS => self.superclass(object),
+            types::T_DATA if matches!(object.data_type(), DataType::Typed(_)) => {
+                self.out.bytes(b", \"struct\":");
+                self.out.text(object.type_name());
             }
-            slot::T_FLOAT => {
+            types::T_FLOAT => {
                 // SAFETY: a Float of the heap; its number is its third word.
                 let value = f64::from_bits(object.word(2) as u64);
                 self.out.bytes(b", \"value\":\"");
                 super::float::write(&mut self.out, value);
                 self.out.bytes(b"\"");
             }
-            slot::T_FILE if object.word(2) != 0 => {
+            types::T_FILE if object.word(2) != 0 => {
                 // SAFETY: the third word of what a File owns is its descriptor.
                 let descriptor =
                     unsafe { std::ptr::with_exposed_provenance::<i32>(object.word(2)).add(4).read() };
@@ -278,15 +282,21 @@ impl<'a> Writer<'a> {
     }
 
     fn variables(&mut self, object: Object) {
-        if GTE_3_3 && object.has(slot::EMBEDDED) {
+        if GTE_3_3 && object.embeds_variables() {
             self.out.bytes(b", \"embedded\":true");
         }
         self.out.number_after(b", \"ivars\":", object.variables());
-        if let Some(too_complex) = self.vm.functions.too_complex {
-            // SAFETY: an object of the heap; reads its shape.
-            if unsafe { too_complex(object.value()) } {
-                self.out.bytes(b", \"too_complex_shape\":true");
-            }
+        if self.vm.is_too_complex(object) {
+            self.out.bytes(b", \"too_complex_shape\":true");
+        }
+    }
+
+    /// Of a class: how many variants of it there are in boxes.
+    fn variations(&mut self, object: Object) {
+        if let Some(variations) = self.vm.functions.variations.filter(|_| object.kind() == types::T_CLASS) {
+            // SAFETY: a class of the heap; reads a number.
+            let count = unsafe { variations(object.value()) };
+            self.out.number_after(b", \"variation_count\":", u64::from(count));
         }
     }
 
@@ -304,19 +314,19 @@ impl<'a> Writer<'a> {
         // SAFETY: classes of the heap; a name is the string that the class holds, or nil.
         let (name, real) = unsafe {
             let name = (functions.class_name)(object.value());
-            if is_string(name) {
+            if atlas::is_string(name) {
                 (name, false)
             } else {
                 let class = (functions.real_class)(object.value());
                 (if class == 0 { 0 } else { (functions.class_name)(class) }, true)
             }
         };
-        if is_string(name) {
+        if atlas::is_string(name) {
             self.out.bytes(if real { b", \"real_class_name\":" } else { b", \"name\":" });
             // SAFETY: a string of the heap.
             self.out.text(unsafe { Object::read(name as usize) }.string());
         }
-        if object.has(slot::SINGLETON) && object.kind() == slot::T_CLASS {
+        if object.has(Object::SINGLETON) && object.kind() == types::T_CLASS {
             self.out.bytes(b", \"singleton\":true");
             self.singleton(object);
         }
@@ -324,9 +334,7 @@ impl<'a> Writer<'a> {
 
     /// Writes the fields of an object of the VM.
     fn internal(&mut self, object: Object) {
-        const CALLINFO: usize = 11;
-        const CALLCACHE: usize = 12;
-        let kind = (object.flags >> 12) & 15;
+        let kind = object.imemo_kind();
         self.out.bytes(b", \"imemo_type\":\"");
         // SAFETY: a kind that is in the heap; the answer is null or a constant.
         unsafe {
@@ -335,13 +343,13 @@ impl<'a> Writer<'a> {
         }
         self.out.bytes(b"\"");
         if !GTE_3_3 {
-        } else if kind == CALLINFO && object.word(2) != 0 {
+        } else if kind == RUBY.kinds.call_info && object.word(2) != 0 {
             self.out.bytes(b", \"mid\":");
             self.name_of(object.word(2));
-        } else if kind == CALLCACHE && self.is_object(object.word(2)) {
+        } else if kind == RUBY.kinds.call_cache && has_class(object) && self.is_object(object.word(2)) {
             // SAFETY: an object of the heap: the method's entry, whose fourth word is the name that was called.
             let called = unsafe { Object::read(object.word(2)) };
-            if called.kind() == slot::T_IMEMO && called.word(3) != 0 {
+            if called.kind() == types::T_IMEMO && called.word(3) != 0 {
                 self.out.bytes(b", \"called_id\":");
                 self.name_of(called.word(3));
                 if object.word(1) != 0 {
@@ -356,7 +364,7 @@ impl<'a> Writer<'a> {
         const SCOPE_BITS: u32 = 4;
         // SAFETY: a number that stands for a name, or that Ruby does not know: then it is 0.
         let name = unsafe { (self.vm.functions.name_of)(id as ID) };
-        if is_string(name) {
+        if atlas::is_string(name) {
             // SAFETY: a string of the heap.
             self.out.text(unsafe { Object::read(name as usize) }.string());
         } else {
@@ -382,7 +390,7 @@ impl<'a> Writer<'a> {
             return;
         }
         self.names.clear();
-        let asks = object.kind() == slot::T_DATA && edges::Ours::are_of(object.value());
+        let asks = object.kind() == types::T_DATA && edges::Ours::are_of(object.value());
         if asks {
             self.ours_left = Some(self.ours);
         } else if self.ours_left.is_some() {
@@ -397,8 +405,8 @@ impl<'a> Writer<'a> {
         }
         self.out.bytes(b"]");
         let in_order =
-            object.kind() == slot::T_ARRAY && usize::try_from(object.array_length()) == Ok(self.references);
-        if in_order && !object.has(slot::SHARED) {
+            object.kind() == types::T_ARRAY && usize::try_from(object.array_length()) == Ok(self.references);
+        if in_order && !object.has(Object::SHARED) {
             return;
         }
         let names = &mut self.names;
@@ -466,12 +474,7 @@ unsafe extern "C" fn on_root(category: *const c_char, to: VALUE, writer: *mut c_
     unsafe { &mut *writer.cast::<Writer<'_>>() }.root(category, to as usize);
 }
 
-pub(super) fn is_string(value: VALUE) -> bool {
-    const SPECIAL: VALUE = 7;
-    const NIL: VALUE = rb_sys::Qnil as VALUE;
-    // SAFETY: an object, which begins with its flags.
-    value != 0
-        && value != NIL
-        && value & SPECIAL == 0
-        && unsafe { Object::read(value as usize) }.kind() == slot::T_STRING
+/// Whether a cache of a call has a class: it loses it when the class is collected.
+fn has_class(cache: Object) -> bool {
+    cache.word(1) != rb_sys::Qundef as usize
 }

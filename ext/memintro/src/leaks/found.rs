@@ -5,10 +5,11 @@ use memintro_analysis::leaks::groups::each_run;
 use memintro_analysis::leaks::nodes::{Content, NO_HOLDER, NO_SITE, Node, Nodes, State};
 
 use super::child::Plan;
-use super::roots::{T_DATA, kinds};
+use super::roots::kinds;
 use crate::account::HeapPage;
 use crate::account::answer::AnswerWriter;
 use crate::account::frozen::read;
+use crate::atlas::types::T_DATA;
 use crate::copy::own_memory::slice;
 use crate::heap::Vm;
 
@@ -365,7 +366,7 @@ fn is_silent(plan: &Plan<'_>, slot: usize, bytes: u64) -> bool {
     let is_data = page
         .identity(slot)
         .is_some_and(|(kind, _, class)| kind == T_DATA && !plan.machinery.has(slot, kind, class));
-    is_data && vm.object(slot, page.stride as u64).owned < bytes / 4
+    is_data && vm.object(slot, page.stride as u64).1 < bytes / 4
 }
 
 /// Where the block is; what kind of word each is, and for an address of a module, the address: never what it holds.

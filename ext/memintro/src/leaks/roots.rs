@@ -26,6 +26,8 @@ use memintro_analysis::leaks::unused::{
 use super::memory::{Kind, Words};
 use crate::account::HeapPage;
 use crate::account::frozen::{Region, read};
+use crate::atlas::types::{T_DATA, T_IMEMO, T_ZOMBIE};
+use crate::atlas::{DataType, Object};
 use crate::contents::TRANSIENT;
 use crate::heap::Vm;
 
@@ -51,13 +53,6 @@ pub(super) const CALLER: usize = 1 << 22;
 
 /// The stack of a function that the kernel has interrupted reaches so far below its pointer.
 const RED_ZONE: usize = 128;
-/// An object of a C extension, or of Ruby's own code.
-pub(super) const T_DATA: usize = 0x0c;
-const T_IMEMO: usize = 0x1a;
-/// An object that awaits its finalizer.
-const T_ZOMBIE: usize = 0x1d;
-/// Where an object of a C extension, or of Ruby's own code, has the type of its data.
-const TYPE_OF_DATA: usize = 16;
 /// Zeroed data of a module directly behind its file; what is larger is more likely somebody else's.
 const LARGEST_DATA: usize = 1 << 20;
 
@@ -251,8 +246,8 @@ pub(super) fn objects(
 /// Objects from which all of Ruby's own structures are reached: threads, fibers, and the VM itself.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Machinery {
-    /// Which type of data a thread has, whatever its class is; 0: this Ruby has it at another place.
-    thread_type: u64,
+    /// Which type of data a thread has, whatever its class is.
+    thread_type: Option<DataType>,
     classes: [usize; 4],
 }
 
@@ -267,7 +262,7 @@ impl Machinery {
                 if is_set { rb_sys::rb_const_get(rb_sys::rb_cObject, name) as usize } else { 0 }
             };
             Self {
-                thread_type: read(rb_sys::rb_thread_current() as usize + TYPE_OF_DATA),
+                thread_type: Some(Object::read(rb_sys::rb_thread_current() as usize).data_type()),
                 classes: [class(c"Thread"), class(c"Fiber"), class(c"RubyVM"), class(c"Ractor")],
             }
         }
@@ -276,9 +271,8 @@ impl Machinery {
     /// Whether this object is one of them.
     pub(super) fn has(&self, slot: usize, kind: usize, class: usize) -> bool {
         // SAFETY: a slot that holds an object.
-        let data_type = || unsafe { read(slot + TYPE_OF_DATA) };
-        kind == T_DATA
-            && (self.classes.contains(&class) || self.thread_type != 0 && data_type() == self.thread_type)
+        let data_type = || unsafe { Object::read(slot) }.data_type();
+        kind == T_DATA && (self.classes.contains(&class) || self.thread_type == Some(data_type()))
     }
 }
 
@@ -312,11 +306,11 @@ pub(super) fn owned(
             if !there.is_resident(slot) || !page.is_object(slot) {
                 continue;
             }
-            let object = vm.object(slot, page.stride as u64);
-            let Some((_, root)) = root_of(*page, slot, machinery).filter(|_| object.owned >= LEAST) else {
+            let (object, owned) = vm.object(slot, page.stride as u64);
+            let Some((_, root)) = root_of(*page, slot, machinery).filter(|_| owned >= LEAST) else {
                 continue;
             };
-            let bytes = usize::try_from(object.owned).unwrap_or(usize::MAX);
+            let bytes = usize::try_from(owned).unwrap_or(usize::MAX);
             for at in (slot + 16..slot + page.stride).step_by(8) {
                 let Some(block) = unlisted(at, there, marking) else { continue };
                 piece(block, bytes, there, root, marking);

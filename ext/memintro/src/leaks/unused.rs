@@ -4,12 +4,13 @@ use memintro_analysis::account::PAGE;
 use memintro_analysis::account::space::Space;
 use memintro_analysis::leaks::nodes::{Content, Nodes};
 use memintro_analysis::leaks::ranges;
-use memintro_analysis::leaks::unused::Blocks;
+use memintro_analysis::leaks::unused::{Blocks, Read};
 
 use super::memory::Words;
 use crate::account::HeapPage;
 use crate::account::frozen::read;
 use crate::account::objects::body_bytes;
+use crate::atlas::{Object, RUBY};
 use crate::copy::own_memory::slice;
 
 /// Lists them in the order of their addresses, and tells the blocks of which they are parts. `rest`: memory that is not
@@ -63,6 +64,7 @@ pub(super) fn find(
             if let Some((kind, ..)) = page.identity(slot) {
                 let object = (slot, kind as u8, page.stride);
                 blocks.of_object(object, |at| nodes.find(at), used, &mut visit);
+                mutex(slot, words, &mut visit);
             }
         }
     }
@@ -78,6 +80,21 @@ pub(super) fn find(
         }
     }
     Some(ranges)
+}
+
+/// An unlocked `Thread::Mutex` still has the thread that locked it last, and the mutex that this thread had locked before.
+fn mutex(slot: usize, words: &Words<'_>, visit: &mut impl FnMut(usize, usize)) {
+    let Some((from, to)) = RUBY.old_words_of_mutex else { return };
+    // SAFETY: a slot that is there.
+    let object = unsafe { Object::read(slot) };
+    let structure = object.structure();
+    // Its first word tells who has locked it.
+    if object.type_name() == b"mutex"
+        && words.there.is_resident(structure)
+        && words.known(structure) == Some(0)
+    {
+        visit(structure + from, structure + to);
+    }
 }
 
 /// Where stacks of fibers begin and end, in the order of their addresses. `rest`: as above.

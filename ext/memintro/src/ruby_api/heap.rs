@@ -16,6 +16,14 @@ pub(super) fn checked<T>(ruby: &Ruby, result: Result<T, Trouble>) -> Result<T, E
                 names.join(", ")
             ),
         ),
+        Trouble::UnknownObjects => errors::error(
+            ruby,
+            "UnknownRubyError",
+            format!(
+                "memintro does not know how objects of Ruby {} lie in memory; docs/ruby_versions.md lists the versions that work",
+                env!("MEMINTRO_RUBY")
+            ),
+        ),
         Trouble::NoIseqs => errors::error(
             ruby,
             "UnknownRubyError",

@@ -6,8 +6,8 @@ use rb_sys::VALUE;
 
 use super::errors;
 use super::heap::checked;
+use crate::atlas::types;
 use crate::heap::find::{self, Wanted};
-use crate::heap::type_name;
 use crate::heap_dump::inside::{self, Held};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -55,7 +55,7 @@ fn heap_counts(ruby: &Ruby) -> Result<RArray, Error> {
     let counts = checked(ruby, find::counts())?;
     let rows = ruby.ary_new();
     for (kind, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        rows.push((ruby.to_symbol(if kind == 0 { "free" } else { type_name(kind) }), *count))?;
+        rows.push((ruby.to_symbol(if kind == 0 { "free" } else { types::name(kind) }), *count))?;
     }
     Ok(rows)
 }

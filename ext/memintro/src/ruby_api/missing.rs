@@ -3,10 +3,16 @@
 use magnus::{Error, RHash, RModule, Ruby, function, prelude::*};
 
 use super::{control_socket, without_gvl};
-use crate::{heap, markings, measure, object_events, vm};
+use crate::{atlas, heap, heap_dump, markings, measure, object_events, vm};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("known_rubies", function!(known_rubies, 0))?;
     native.define_singleton_method("missing_functions", function!(missing_functions, 0))
+}
+
+/// The versions of Ruby of whose objects memintro knows the memory, such as "3.1".
+fn known_rubies() -> Vec<String> {
+    atlas::ALL.iter().map(|atlas| format!("{}.{}", atlas.version.0, atlas.version.1)).collect()
 }
 
 /// `{lines: [name, …], …}`: names of missing functions, by the feature that needs them.
@@ -26,6 +32,7 @@ fn missing_functions(ruby: &Ruby) -> Result<RHash, Error> {
         ("forks", control_socket::missing()),
         ("objects", object_events::missing()),
         ("samples", markings::missing()),
+        ("dumps", heap_dump::missing()),
     ];
     for (what, names) in groups {
         if !names.is_empty() {

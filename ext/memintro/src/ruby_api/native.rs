@@ -26,6 +26,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     callers::init(native)?;
     native.define_singleton_method("open_short_cut", function!(vm::open_short_cut, 0))?;
     native.define_singleton_method("hook_path", function!(hook_path, 0))?;
+    native.define_singleton_method("note_hook", function!(note_hook, 1))?;
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
     native.define_singleton_method("tracking?", function!(is_tracking, 0))?;
     native.define_singleton_method("reads_words?", function!(vm::reads_words, 0))?;
@@ -84,6 +85,11 @@ pub(super) fn check(ruby: &Ruby, status: Status) -> Result<(), Error> {
 
 fn hook_path(ruby: &Ruby) -> Option<RString> {
     hook_link::path().map(|path| names::string(ruby, path.as_os_str().as_encoded_bytes()))
+}
+
+/// Called when this library has been loaded.
+fn note_hook(path: String) {
+    hook_link::note(path.into());
 }
 
 fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {

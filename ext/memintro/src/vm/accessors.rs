@@ -156,8 +156,9 @@ pub(super) unsafe fn compared_with_zero(function: usize) -> Option<usize> {
 /// Where the thread-local word is that a function reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThreadLocal {
-    /// The loader is asked: here are the number of the word's module and the word's distance in it.
-    OfModule(usize),
+    /// The loader is asked: here are the number of a word's module and that word's distance in it, and the one that is read is
+    /// so many bytes behind that word. Several words of Ruby's share one question.
+    OfModule(usize, usize),
     /// So far from the thread pointer: a program that has Ruby in itself is linked so.
     At(isize),
 }
@@ -183,7 +184,8 @@ fn thread_local_at(function: usize, code: &[u8], at: usize) -> Option<ThreadLoca
         // lea rdi, [rip + distance]
         [0x48, 0x8D, 0x3D, place @ ..] => {
             let place = distance(place.get(..4)?)?;
-            return Some(ThreadLocal::OfModule((function + at + 7).wrapping_add_signed(place)));
+            let behind = behind_answer(code.get(at + 7..).unwrap_or_default());
+            return Some(ThreadLocal::OfModule((function + at + 7).wrapping_add_signed(place), behind));
         }
         // mov rax, fs:[0]; lea rax, [rax + distance]
         [0x64, 0x48, 0x8B, 0x04, 0x25, 0, 0, 0, 0, 0x48, 0x8D, 0x80, away @ ..]
@@ -196,6 +198,18 @@ fn thread_local_at(function: usize, code: &[u8], at: usize) -> Option<ThreadLoca
     let away = distance(away.get(..4)?)?;
     // What the C library has in front of the thread pointer is no variable: it has the canary of stacks there.
     (away < 0).then_some(ThreadLocal::At(away))
+}
+
+/// How many bytes behind the loader's answer the word is that is read after the call.
+fn behind_answer(code: &[u8]) -> usize {
+    // call, with or without prefixes; mov rax or rdi, [rax + distance]
+    let call = code.iter().take_while(|byte| matches!(byte, 0x66 | 0x48)).count();
+    let distance = match code.get(call..) {
+        Some([0xE8, _, _, _, _, 0x48, 0x8B, 0x80 | 0xB8, far @ ..]) => far.get(..4).and_then(distance),
+        Some([0xE8, _, _, _, _, 0x48, 0x8B, 0x40 | 0x78, near, ..]) => Some(isize::from(near.cast_signed())),
+        _ => None,
+    };
+    distance.and_then(|distance| usize::try_from(distance).ok()).unwrap_or(0)
 }
 
 /// Whether `mov rax, fs:[rax]` is in this code.
@@ -234,7 +248,11 @@ mod tests {
         // In libruby.so of Debian 13: push; lea rdi, [rip + 0x34e7d9]; call.
         let (function, word) =
             found(&[0x41, 0x54, 0x48, 0x8D, 0x3D, 0xD9, 0xE7, 0x34, 0x00, 0xE8, 1, 2, 3, 4]).expect("a word");
-        assert_eq!(word, ThreadLocal::OfModule(function + 9 + 0x34_E7D9));
+        assert_eq!(word, ThreadLocal::OfModule(function + 9 + 0x34_E7D9, 0));
+        // In libruby.so of 4.0, where words share a question: lea rdi, [rip + 0x100]; call; mov rax, [rax + 8].
+        let shared = [0x48, 0x8D, 0x3D, 0, 1, 0, 0, 0xE8, 1, 2, 3, 4, 0x48, 0x8B, 0x40, 0x08];
+        let (function, word) = found(&shared).expect("a word");
+        assert_eq!(word, ThreadLocal::OfModule(function + 7 + 0x100, 8));
         // In a program with Ruby in it: mov rax, fs:[-0x60]; test; je; cmp qword [rax + 0xf8], 0.
         let direct = [0x64, 0x48, 0x8B, 0x04, 0x25, 0xA0, 0xFF, 0xFF, 0xFF, 0x48, 0x85, 0xC0, 0x74, 0x12];
         assert_eq!(found(&direct).map(|(_, word)| word), Some(ThreadLocal::At(-0x60)));

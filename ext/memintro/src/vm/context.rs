@@ -171,7 +171,7 @@ fn find_variable(probe: &Probe, vm: &Functions, context: usize) -> Option<isize>
 /// The address of the calling thread's instance of a word.
 pub(super) fn own_word(probe: &Probe, word: ThreadLocal) -> Option<usize> {
     match word {
-        ThreadLocal::OfModule(index) => of_module(probe.words(index)?),
+        ThreadLocal::OfModule(index, behind) => of_module(probe.words(index)?).map(|word| word + behind),
         ThreadLocal::At(distance) => Some(thread_pointer().wrapping_offset(distance) as usize),
     }
 }

@@ -27,7 +27,8 @@ module Memintro
         turns: "other threads wait while memintro sorts figures of the heap or reads /proc",
         forks: "a process that listens does not notice the children that C code forks",
         objects: "start(objects: true) raises UnsupportedError, because Ruby does not tell of its objects",
-        samples: "start(objects: :sampled) raises UnsupportedError, because Ruby does not tell what it has marked"
+        samples: "start(objects: :sampled) raises UnsupportedError, because Ruby does not tell what it has marked",
+        dumps: "heap_dump and holders raise UnknownRubyError, because Ruby does not tell what its objects refer to"
       }.freeze
       private_constant :OTHERS, :ALLOCATORS, :WITHOUT
 
@@ -105,6 +106,10 @@ module Memintro
       end
 
       def examine_ruby
+        unless Native.known_rubies.include?(RUBY_VERSION[/\A\d+\.\d+/])
+          @problems << "memintro does not know how objects of Ruby #{RUBY_VERSION} lie in memory, so heap_dump and " \
+                       "holders raise UnknownRubyError; it knows Ruby #{Native.known_rubies.join(', ')}"
+        end
         Native.missing_functions.each do |what, names|
           @problems << "Ruby #{RUBY_VERSION} has no function #{names.join(', ')}, so #{WITHOUT.fetch(what)}; a newer " \
                        "version of memintro may support this Ruby"

@@ -4,14 +4,18 @@ use std::ffi::c_void;
 
 use rb_sys::VALUE;
 
-use super::super::slot::{self, Object};
 use super::layout::{Layout, Table};
 use super::memory::{each_entry, is_address, name_of_serial, word};
 use super::{EdgeName, Visit, objects};
+use crate::atlas::{Object, RUBY, types};
 
 /// In a constant's entry: its value, and the file where it was set.
 const VALUE_OF_CONSTANT: usize = 1;
 const FILE_OF_CONSTANT: usize = 2;
+/// An internal object with instance variables.
+pub(super) const VARIABLES: &[u8] = b"variables";
+/// The type of a data object with a class's caches of methods, since 4.0.
+pub(super) const METHOD_CACHE: &[u8] = b"VM/cc_table";
 
 pub(super) fn edges(layout: &Layout, class: Object, visit: Visit<'_>) {
     // SAFETY: a class or module of the heap; reads a word.
@@ -19,19 +23,22 @@ pub(super) fn edges(layout: &Layout, class: Object, visit: Visit<'_>) {
     visit(above, EdgeName::Text(b"superclass"));
     methods(layout, class, visit);
     constants(layout, class, visit);
-    if class.kind() == slot::T_ICLASS {
+    if class.kind() == types::T_ICLASS {
         visit(class.word(1) as VALUE, EdgeName::Text(b"module"));
     } else {
         if let Some(of) = object_of_singleton(layout, class) {
             visit(of.value(), EdgeName::Text(b"object of the singleton class"));
         }
-        if layout.main_ractor {
+        // Variables in an object of their own are that one's.
+        if layout.main_ractor && RUBY.kinds.fields.is_none() {
             // Ruby refuses to read variables of classes outside of the main Ractor.
             objects::variables(layout, class, visit);
         }
     }
     each_child(layout, class, &mut |child| {
-        if child.kind() == slot::T_IMEMO {
+        if child.is_fields() {
+            visit(child.value(), EdgeName::Text(VARIABLES));
+        } else if child.kind() == types::T_IMEMO || child.type_name() == METHOD_CACHE {
             visit(child.value(), EdgeName::Text(b"cache of methods"));
         }
     });
@@ -39,7 +46,7 @@ pub(super) fn edges(layout: &Layout, class: Object, visit: Visit<'_>) {
 
 /// The object whose singleton class this is, if it is one.
 pub(super) fn object_of_singleton(layout: &Layout, class: Object) -> Option<Object> {
-    if class.kind() != slot::T_CLASS || !class.has(slot::SINGLETON) {
+    if class.kind() != types::T_CLASS || !class.has(Object::SINGLETON) {
         return None;
     }
     // SAFETY: a singleton class of the heap: reads a word or, before 3.2, a variable.

@@ -12,26 +12,24 @@
 
 use rb_sys::{ID, VALUE};
 
-use super::super::slot::{self, Object};
 use super::classes::each_child;
 use super::layout::Layout;
-use super::memory::{is_address, structure, text, word};
+use super::memory::{is_address, text, word};
 use super::{EdgeName, Place, Visit};
+use crate::atlas::{Object, types};
 
-const KIND_SHIFT: u32 = 12;
 const ENV: usize = 0;
 const MENT: usize = 6;
-pub(super) const ISEQ: usize = 7;
+pub(super) use crate::atlas::ISEQ;
 /// A flag of an environment: it is that of a method, not of a block within one.
 const LOCAL: usize = 2;
-const UNFINISHED: usize = (1 << 17) | (1 << 18);
 /// More local variables are not believed.
 const MOST_LOCALS: usize = 1 << 16;
 /// Words between the last local variable and where the environment pointer points to.
 const BEHIND_LOCALS: usize = 2;
 
 pub(super) fn imemo_kind(object: Object) -> Option<usize> {
-    (object.kind() == slot::T_IMEMO).then_some((object.flags >> KIND_SHIFT) & 15)
+    (object.kind() == types::T_IMEMO).then(|| object.imemo_kind())
 }
 
 /// # Safety
@@ -43,7 +41,7 @@ pub(super) unsafe fn is_iseq(address: usize) -> bool {
 
 fn is_finished(iseq: usize) -> bool {
     // SAFETY: an instruction sequence.
-    unsafe { Object::read(iseq) }.flags & UNFINISHED == 0
+    !unsafe { Object::read(iseq) }.is_unfinished_iseq()
 }
 
 pub(super) fn imemo(layout: &Layout, object: Object, visit: Visit<'_>) {
@@ -69,11 +67,12 @@ pub(super) fn imemo(layout: &Layout, object: Object, visit: Visit<'_>) {
                 visit(child.value(), EdgeName::Text(name));
             });
         }
+        Some(_) if object.is_fields() => super::objects::variables(layout, object, visit),
         Some(_) => each_child(layout, object, &mut |child| {
             let name: &[u8] = match imemo_kind(child) {
                 Some(MENT) => b"method",
                 Some(ISEQ) => b"code",
-                _ if matches!(child.kind(), slot::T_CLASS | slot::T_MODULE | slot::T_ICLASS) => b"class",
+                _ if matches!(child.kind(), types::T_CLASS | types::T_MODULE | types::T_ICLASS) => b"class",
                 _ => b"(internal)",
             };
             visit(child.value(), EdgeName::Text(name));
@@ -151,7 +150,7 @@ pub(super) fn locals_of(layout: &Layout, iseq: usize) -> Locals {
 
 /// Self, code and environment of a block that a structure begins with.
 fn block(object: Object, visit: Visit<'_>) -> usize {
-    let block = structure(object);
+    let block = object.structure();
     if !is_address(block) {
         return 0;
     }
@@ -173,7 +172,7 @@ fn block(object: Object, visit: Visit<'_>) -> usize {
 fn is_iseq_of(object: Object, code: usize) -> bool {
     // SAFETY: an object whose function is asked for; the code of any other block is a symbol, a proc or of C.
     unsafe {
-        match super::memory::type_name(object) {
+        match object.type_name() {
             b"proc" => {
                 let mut lambda = 0;
                 super::layout::get().is_some_and(|layout| {
@@ -200,7 +199,7 @@ pub(super) fn binding(layout: &Layout, object: Object, visit: Visit<'_>) {
 
 pub(super) fn method(object: Object, visit: Visit<'_>) {
     let (start, names) =
-        (structure(object), [b"receiver".as_slice(), b"class", b"class", b"owner", b"method"]);
+        (object.structure(), [b"receiver".as_slice(), b"class", b"class", b"owner", b"method"]);
     for (index, name) in names.iter().enumerate().take(if is_address(start) { 4 } else { 0 }) {
         // SAFETY: a method's structure has four words at least.
         visit(unsafe { word(start, index) } as VALUE, EdgeName::Text(name));
@@ -209,7 +208,7 @@ pub(super) fn method(object: Object, visit: Visit<'_>) {
 
 /// What the first word of a data object's structure holds.
 pub(super) fn first_word(object: Object, name: &'static [u8], visit: Visit<'_>) {
-    let start = structure(object);
+    let start = object.structure();
     if is_address(start) {
         // SAFETY: a structure of one word at least.
         visit(unsafe { word(start, 0) } as VALUE, EdgeName::Text(name));

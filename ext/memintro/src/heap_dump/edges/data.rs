@@ -14,14 +14,12 @@ use std::sync::OnceLock;
 use magnus::{RArray, Ruby, Value, rb_sys::AsRawValue};
 use rb_sys::VALUE;
 
-use super::super::slot::{self, Object};
-use super::classes::each_child;
+use super::classes::{METHOD_CACHE, each_child};
 use super::layout::Layout;
-use super::memory::{is_address, structure, type_name, word};
+use super::memory::{is_address, word};
 use super::{EdgeName, Visit};
+use crate::atlas::{DataType, Object, RUBY, types};
 use crate::vm::Probe;
-
-const T_REGEXP: usize = 0x06;
 
 /// What a part is.
 #[derive(Clone, Copy)]
@@ -35,37 +33,38 @@ enum Part {
 }
 
 /// The type of an object, the type of a part, and the part's name.
-const PARTS: [(&[u8], Part, &[u8]); 30] = [
+const PARTS: [(&[u8], Part, &[u8]); 31] = [
     (b"VM/thread", Part::Data(b"fiber"), b"fiber"),
     (b"VM/thread", Part::Data(b"thgroup"), b"group"),
     (b"VM/thread", Part::Data(b"ractor"), b"ractor"),
     (b"VM/thread", Part::Data(b"proc"), b"block"),
     (b"VM/thread", Part::Data(b"mutex"), b"mutex"),
-    (b"VM/thread", Part::Hidden(slot::T_ARRAY), b"interrupts"),
+    (b"VM/thread", Part::Hidden(types::T_ARRAY), b"interrupts"),
     (b"fiber", Part::Data(b"fiber"), b"resumer"),
     (b"fiber", Part::Data(b"proc"), b"block"),
     (b"fiber", Part::Data(b"VM/thread"), b"thread"),
     (b"mutex", Part::Data(b"fiber"), b"owner"),
     (b"mutex", Part::Data(b"VM/thread"), b"owner"),
-    (b"queue", Part::Kind(slot::T_ARRAY), b"items"),
-    (b"sized_queue", Part::Kind(slot::T_ARRAY), b"items"),
+    (b"queue", Part::Kind(types::T_ARRAY), b"items"),
+    (b"sized_queue", Part::Kind(types::T_ARRAY), b"items"),
     (b"generator", Part::Data(b"proc"), b"block"),
-    (b"chain", Part::Kind(slot::T_ARRAY), b"enumerators"),
+    (b"chain", Part::Kind(types::T_ARRAY), b"enumerators"),
     (b"ractor", Part::Data(b"VM/thread"), b"thread"),
     (b"tracepoint", Part::Data(b"proc"), b"block"),
     (b"weakmap", Part::Data(b"proc"), b"finalizer"),
     (b"yielder", Part::Data(b"proc"), b"block"),
     (b"proc_entry", Part::Data(b"proc"), b"block"),
-    (b"binding", Part::Kind(slot::T_STRING), b"path"),
-    (b"binding", Part::Hidden(slot::T_ARRAY), b"path"),
-    (b"dir", Part::Kind(slot::T_STRING), b"path"),
+    (b"binding", Part::Kind(types::T_STRING), b"path"),
+    (b"binding", Part::Hidden(types::T_ARRAY), b"path"),
+    (b"dir", Part::Kind(types::T_STRING), b"path"),
     (b"monitor", Part::Data(b"mutex"), b"mutex"),
     (b"monitor", Part::Data(b"VM/thread"), b"owner"),
     (b"monitor", Part::Data(b"fiber"), b"owner"),
-    (b"strio", Part::Kind(slot::T_STRING), b"string"),
-    (b"StringScanner", Part::Kind(slot::T_STRING), b"string"),
-    (b"StringScanner", Part::Kind(T_REGEXP), b"pattern"),
-    (b"backtrace", Part::Kind(slot::T_ARRAY), b"lines"),
+    (b"strio", Part::Kind(types::T_STRING), b"string"),
+    (b"StringScanner", Part::Kind(types::T_STRING), b"string"),
+    (b"StringScanner", Part::Kind(types::T_REGEXP), b"pattern"),
+    (b"backtrace", Part::Kind(types::T_ARRAY), b"lines"),
+    (METHOD_CACHE, Part::Kind(types::T_IMEMO), b"cache of methods"),
 ];
 
 /// Words of an enumerator's structure.
@@ -85,8 +84,8 @@ const ENUMERATOR: [(usize, &[u8]); 9] = [
 const COMMON: [&[u8]; 5] = [b"mutex", b"queue", b"sized_queue", b"generator", b"chain"];
 
 struct Places {
-    /// Addresses of the types of [`COMMON`], or 0.
-    types: [usize; COMMON.len()],
+    /// The types of [`COMMON`].
+    types: [Option<DataType>; COMMON.len()],
     enumerators: bool,
     /// The word of a thread's structure that has its value.
     value: Option<usize>,
@@ -118,7 +117,7 @@ fn find() -> Option<Places> {
     let ruby = Ruby::get().ok()?;
     let probe = Probe::new()?;
     let mut places = Places {
-        types: [0; COMMON.len()],
+        types: [None; COMMON.len()],
         enumerators: false,
         value: value(&ruby, &probe),
         exception: exception(&probe),
@@ -134,16 +133,18 @@ fn find() -> Option<Places> {
                 .map(|address| unsafe { Object::read(address) })
         };
         for (index, (place, name)) in places.types.iter_mut().zip(COMMON).enumerate() {
-            if let Some(object) = read(index).filter(|object| type_name(*object) == name) {
-                *place = object.data_type().1;
+            if let Some(object) = read(index).filter(|object| object.type_name() == name) {
+                *place = Some(object.data_type());
             }
         }
         let [enumerator, argument, receiver] = [5, 6, 7].map(sample);
         places.enumerators =
-            read(5).and_then(|object| probe.words::<10>(structure(object))).is_some_and(|words| {
+            read(5).and_then(|object| probe.words::<10>(object.structure())).is_some_and(|words| {
                 let arguments = words[2];
                 let is_array = is_address(arguments)
-                    && probe.words::<1>(arguments).is_some_and(|[flags]| flags & 0x1f == slot::T_ARRAY);
+                    && probe
+                        .words::<1>(arguments)
+                        .is_some_and(|[flags]| flags & types::MASK == types::T_ARRAY);
                 // SAFETY: an array.
                 let first = is_array
                     .then(|| unsafe { Object::read(arguments) })
@@ -153,13 +154,13 @@ fn find() -> Option<Places> {
                     && first.is_some_and(|first| *first as usize == argument)
             });
         // An enumerator over a block has a generator for its receiver.
-        if let Some([generator]) = read(8).and_then(|object| probe.words::<1>(structure(object)))
+        if let Some([generator]) = read(8).and_then(|object| probe.words::<1>(object.structure()))
             && is_address(generator)
         {
             // SAFETY: what an enumerator refers to.
             let generator = unsafe { Object::read(generator) };
-            if type_name(generator) == b"generator" {
-                places.types[3] = generator.data_type().1;
+            if generator.type_name() == b"generator" {
+                places.types[3] = Some(generator.data_type());
             }
         }
         std::hint::black_box(samples);
@@ -170,7 +171,7 @@ fn find() -> Option<Places> {
 /// Behind the one word of the running thread that has its group. A thread that runs has no value.
 fn value(ruby: &Ruby, probe: &Probe) -> Option<usize> {
     const WORDS: usize = 96;
-    if !cfg!(ruby_lte_3_4) {
+    if !RUBY.has_value_behind_group {
         return None;
     }
     let list: RArray = ruby.eval("Thread.list").ok()?;
@@ -178,7 +179,7 @@ fn value(ruby: &Ruby, probe: &Probe) -> Option<usize> {
     for thread in list.into_iter() {
         // SAFETY: a thread, which the list keeps.
         let thread = unsafe { Object::read(thread.as_raw() as usize) };
-        let words = probe.words::<WORDS>(structure(thread))?;
+        let words = probe.words::<WORDS>(thread.structure())?;
         let is_group = |word: &usize| is_address(*word) && is_of_type(probe, *word, b"thgroup");
         let mut groups = words.iter().enumerate().filter(|(_, word)| is_group(word)).map(|(index, _)| index);
         let (Some(group), None) = (groups.next(), groups.next()) else { return None };
@@ -194,11 +195,12 @@ fn value(ruby: &Ruby, probe: &Probe) -> Option<usize> {
 /// Whether a guessed data object has a type of this name.
 fn is_of_type(probe: &Probe, object: usize, name: &[u8]) -> bool {
     let text = || {
-        let [flags, _, data_type, typed] = probe.words::<4>(object)?;
-        if flags & 0x1f != slot::T_DATA || !(1..=3).contains(&typed) {
+        let [flags, _, second, third] = probe.words::<4>(object)?;
+        let DataType::Typed(of) = DataType::of(flags, second, third) else { return None };
+        if flags & types::MASK != types::T_DATA {
             return None;
         }
-        let [text] = probe.words::<1>(data_type)?;
+        let [text] = probe.words::<1>(of)?;
         let [first] = probe.words::<1>(text)?;
         Some(first.to_le_bytes())
     };
@@ -233,12 +235,12 @@ fn exception(probe: &Probe) -> Option<usize> {
 /// Parts of a data object of Ruby, which come after those that have names of their own.
 pub(super) fn parts(layout: &Layout, object: Object, visit: Visit<'_>) {
     let Some(Some(places)) = PLACES.get() else { return };
-    let own = type_name(object);
+    let own = object.type_name();
     if own == b"enumerator" && places.enumerators {
         enumerator(object, visit);
     }
     let index = COMMON.iter().position(|name| *name == own);
-    let is_rubys = index.is_none_or(|index| places.types.get(index) == Some(&object.data_type().1));
+    let is_rubys = index.is_none_or(|index| places.types.get(index) == Some(&Some(object.data_type())));
     if !is_rubys || !PARTS.iter().any(|(name, ..)| *name == own) {
         return;
     }
@@ -248,7 +250,7 @@ pub(super) fn parts(layout: &Layout, object: Object, visit: Visit<'_>) {
             return;
         }
         let fits = |part: Part| match part {
-            Part::Data(name) => type_name(child) == name,
+            Part::Data(name) => child.type_name() == name,
             Part::Kind(kind) => child.kind() == kind,
             Part::Hidden(kind) => child.kind() == kind && child.word(1) == 0,
         };
@@ -259,7 +261,7 @@ pub(super) fn parts(layout: &Layout, object: Object, visit: Visit<'_>) {
 }
 
 fn enumerator(object: Object, visit: Visit<'_>) {
-    let start = structure(object);
+    let start = object.structure();
     if !is_address(start) {
         return;
     }
@@ -275,7 +277,7 @@ fn enumerator(object: Object, visit: Visit<'_>) {
 /// The value of a thread that has ended.
 pub(super) fn value_of_thread(thread: Object, visit: Visit<'_>) {
     let Some(Some(Places { value: Some(place), .. })) = PLACES.get() else { return };
-    let start = structure(thread);
+    let start = thread.structure();
     if is_address(start) {
         // SAFETY: a thread's structure, which has so many words.
         let value = unsafe { word(start, *place) };

@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use magnus::{RArray, Ruby, Value, rb_sys::AsRawValue};
 use rb_sys::VALUE;
 
-use super::super::slot;
 use super::memory::{is_address, word};
 use super::roots;
+use crate::atlas::{RUBY, types};
 use crate::lookup::look_up;
 use crate::vm::Probe;
 
@@ -32,14 +32,14 @@ static PLACE: OnceLock<Option<usize>> = OnceLock::new();
 /// Once, under the GVL; where Ruby itself tells of finalizers, there is nothing to do.
 pub(super) fn prepare() {
     // Not `get_or_init`: Ruby may let another thread run amid `find`, which would wait here with the GVL.
-    if cfg!(ruby_gte_3_4) && PLACE.get().is_none() {
+    if !RUBY.lists_finalizers && PLACE.get().is_none() {
         let _ = PLACE.set(find());
     }
 }
 
 /// Whether the roots of a dump have finalizers.
 pub(crate) fn are_told() -> bool {
-    !cfg!(ruby_gte_3_4) || PLACE.get().is_some_and(Option::is_some)
+    RUBY.lists_finalizers || PLACE.get().is_some_and(Option::is_some)
 }
 
 /// The array of each object that has finalizers, unless Ruby itself tells of them.
@@ -102,7 +102,7 @@ fn is_table(probe: &Probe, address: usize, object: usize) -> bool {
         let last = entries.checked_add((bound - 1) * WORDS_OF_ENTRY * size_of::<usize>())?;
         let [hash, key, array] = probe.words(last)?;
         let [flags] = probe.words(array).filter(|_| is_address(array))?;
-        Some(hash != NOTHING && key == object && flags & 0x1f == slot::T_ARRAY)
+        Some(hash != NOTHING && key == object && flags & types::MASK == types::T_ARRAY)
     };
     newest() == Some(true)
 }

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use magnus::{RArray, Ruby, Value, rb_sys::AsRawValue};
 use rb_sys::{ID, VALUE};
 
-use super::super::slot::Object;
 use super::super::vm::{OnReference, OnRoot};
-use super::memory::{IdTable, name_of_serial, structure};
+use super::memory::{IdTable, name_of_serial};
+use crate::atlas::Object;
 use crate::lookup::look_up;
 use crate::vm::Probe;
 
@@ -321,7 +321,7 @@ impl Search<'_> {
         let (block, code) = unsafe {
             let mut lambda = 0;
             let code = (self.layout.functions.iseq_of_proc)(outer as VALUE, &raw mut lambda) as usize;
-            (structure(Object::read(inner)), code)
+            (Object::read(inner).structure(), code)
         };
         let check = || {
             let [_, pointer, _] = self.probe.words(block)?;
@@ -344,7 +344,7 @@ fn threads(probe: &Probe, layout: &Layout) -> Option<Threads> {
     })?;
     // SAFETY: under the GVL; a thread has an object.
     let thread = unsafe { Object::read(rb_sys::rb_thread_current() as usize) };
-    let words = probe.words::<32>(structure(thread))?;
+    let words = probe.words::<32>(thread.structure())?;
     let place = words.iter().position(|word| *word == context)?;
     let mut threads = Threads { context: place, stride, values: None, in_fiber: None };
     let name = intern("__memintro_sample");
@@ -366,7 +366,7 @@ fn threads(probe: &Probe, layout: &Layout) -> Option<Threads> {
     set(rb_sys::Qnil as VALUE);
     // SAFETY: under the GVL; the fiber that runs has an object, or gets one.
     let fiber = unsafe { Object::read(rb_sys::rb_fiber_current() as usize) };
-    let distance = context.wrapping_sub(structure(fiber)) / size_of::<usize>();
+    let distance = context.wrapping_sub(fiber.structure()) / size_of::<usize>();
     threads.in_fiber = (distance < 128).then_some(distance);
     Some(threads)
 }

@@ -1,10 +1,8 @@
 //! Words of Ruby's memory, and its tables by name.
 
-use std::ffi::{CStr, c_char};
-
 use rb_sys::{ID, VALUE};
 
-use super::super::slot::{self, Object};
+use crate::atlas::{Object, types};
 
 /// Most places of a table: more are not believed.
 const MOST_PLACES: usize = 1 << 24;
@@ -17,25 +15,6 @@ const MOST_PLACES: usize = 1 << 24;
 pub(super) unsafe fn word(address: usize, index: usize) -> usize {
     // SAFETY: the caller's promise.
     unsafe { std::ptr::with_exposed_provenance::<usize>(address).add(index).read() }
-}
-
-/// The name of a data object's type; empty if it has none.
-pub(super) fn type_name(object: Object) -> &'static [u8] {
-    let (typed, data_type) = object.data_type();
-    if object.kind() != slot::T_DATA || !typed || data_type == 0 {
-        return b"";
-    }
-    // SAFETY: a type is a constant that begins with its name.
-    unsafe {
-        let name = std::ptr::with_exposed_provenance::<*const c_char>(data_type).read();
-        if name.is_null() { b"" } else { CStr::from_ptr(name).to_bytes() }
-    }
-}
-
-/// Where a data object's structure is: behind the object, or where its fifth word says.
-pub(super) fn structure(object: Object) -> usize {
-    const EMBEDDED: usize = 2;
-    if object.word(3) & EMBEDDED == 0 { object.word(4) } else { object.address + 4 * size_of::<usize>() }
 }
 
 /// Whether it can be the address of an object. The lower three bits of those are zero.
@@ -107,5 +86,5 @@ pub(super) fn text(value: VALUE) -> &'static [u8] {
     }
     // SAFETY: Ruby answered an object.
     let object = unsafe { Object::read(value as usize) };
-    if object.kind() == slot::T_STRING { object.string() } else { b"" }
+    if object.kind() == types::T_STRING { object.string() } else { b"" }
 }

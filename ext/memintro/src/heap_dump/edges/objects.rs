@@ -4,16 +4,11 @@ use std::ffi::c_int;
 
 use rb_sys::{ID, VALUE};
 
-use super::super::slot::{self, Object};
 use super::layout::{Layout, StData};
 use super::memory::is_address;
 use super::{EdgeName, Visit};
+use crate::atlas::{Object, RUBY, types};
 
-const T_REGEXP: usize = 0x06;
-const T_STRUCT: usize = 0x09;
-const T_MATCH: usize = 0x0d;
-const T_COMPLEX: usize = 0x0e;
-const T_RATIONAL: usize = 0x0f;
 const CONTINUE: c_int = 0;
 /// The word of an Array with the one whose elements it has.
 const SHARED_ARRAY: usize = 3;
@@ -55,7 +50,7 @@ pub(super) fn hash(layout: &Layout, object: Object, visit: Visit<'_>) {
         }
         CONTINUE
     }
-    let default = object.default_proc();
+    let default = object.default_of_hash();
     let mut walk = Walk { visit };
     let argument = std::ptr::from_mut(&mut walk) as StData;
     // SAFETY: a Hash of the heap; the collector walks over it by the same function.
@@ -66,7 +61,7 @@ pub(super) fn hash(layout: &Layout, object: Object, visit: Visit<'_>) {
 }
 
 pub(super) fn array(object: Object, visit: Visit<'_>) {
-    if object.has(slot::SHARED) && !object.has(slot::EMBEDDED) {
+    if object.has(Object::SHARED) && !object.has(Object::EMBEDDED) {
         visit(object.word(SHARED_ARRAY) as VALUE, EdgeName::Text(b"shared array"));
         return;
     }
@@ -96,15 +91,15 @@ pub(super) fn others(layout: &Layout, object: Object, visit: Visit<'_>) {
         }
     };
     match object.kind() {
-        T_STRUCT => members(layout, object, visit),
-        slot::T_STRING if object.has(slot::OUTSIDE) && object.has(slot::SHARED) => {
+        types::T_STRUCT => members(layout, object, visit),
+        types::T_STRING if object.has(Object::OUTSIDE) && object.has(Object::SHARED) => {
             words(&[(LAST_WORD, b"shared string")])
         }
-        T_REGEXP => words(&[(3, b"source")]),
-        T_MATCH => words(&[(2, b"string"), (4, b"regexp"), (3, b"regexp")]),
-        T_RATIONAL => words(&[(2, b"numerator"), (3, b"denominator")]),
-        T_COMPLEX => words(&[(2, b"real"), (3, b"imaginary")]),
-        slot::T_SYMBOL => words(&[(3, b"name")]),
+        types::T_REGEXP => words(&[(3, b"source")]),
+        types::T_MATCH => words(&[(2, b"string"), (RUBY.match_regexp, b"regexp")]),
+        types::T_RATIONAL => words(&[(2, b"numerator"), (3, b"denominator")]),
+        types::T_COMPLEX => words(&[(2, b"real"), (3, b"imaginary")]),
+        types::T_SYMBOL => words(&[(3, b"name")]),
         _ => {}
     }
 }
@@ -139,7 +134,7 @@ fn names_of_members(layout: &Layout, object: Object) -> Option<Object> {
         if is_address(names) {
             // SAFETY: an object.
             let names = unsafe { Object::read(names) };
-            return (names.kind() == slot::T_ARRAY).then_some(names);
+            return (names.kind() == types::T_ARRAY).then_some(names);
         }
         // SAFETY: a class of the heap.
         class = unsafe { (layout.functions.superclass)(class as VALUE) } as usize;

@@ -12,7 +12,6 @@ use std::sync::{Mutex, OnceLock};
 
 use rb_sys::{ID, VALUE};
 
-use super::super::slot;
 use super::memory::is_address;
 use super::{EdgeName, Visit};
 use super::{finalizers, layout};
@@ -184,12 +183,8 @@ pub(super) fn find_word(probe: &Probe, leads: impl Fn(usize) -> bool) -> Option<
     let vms: Vec<usize> = if vm == 0 {
         // A thread's structure leads to the VM's.
         // SAFETY: under the GVL; a thread has an object.
-        let thread = unsafe { slot::Object::read(rb_sys::rb_thread_current() as usize) };
-        probe
-            .words::<32>(super::memory::structure(thread))?
-            .into_iter()
-            .filter(|word| is_address(*word))
-            .collect()
+        let thread = unsafe { crate::atlas::Object::read(rb_sys::rb_thread_current() as usize) };
+        probe.words::<32>(thread.structure())?.into_iter().filter(|word| is_address(*word)).collect()
     } else {
         probe.words::<1>(vm)?.into()
     };

@@ -8,11 +8,11 @@
 
 use rb_sys::VALUE;
 
-use super::super::slot::Object;
 use super::closures::{self, is_iseq, locals_of, place_of_iseq};
 use super::layout::{Layout, Threads};
-use super::memory::{each_entry, is_address, name_of_serial, structure, word};
+use super::memory::{each_entry, is_address, name_of_serial, word};
 use super::{EdgeName, OURS, Place, Visit};
+use crate::atlas::Object;
 
 const WORD: usize = size_of::<usize>();
 /// Frames of one stack that are looked at.
@@ -287,13 +287,13 @@ unsafe fn values(layout: &Layout, threads: &Threads, context: usize, visit: Visi
 }
 
 fn context_of_thread(threads: &Threads, object: Object) -> usize {
-    let thread = structure(object);
+    let thread = object.structure();
     // SAFETY: a thread's structure, which has so many words.
     if is_address(thread) { unsafe { word(thread, threads.context) } } else { 0 }
 }
 
 fn context_of_fiber(threads: &Threads, object: Object) -> usize {
-    match (structure(object), threads.in_fiber) {
+    match (object.structure(), threads.in_fiber) {
         (fiber, Some(place)) if is_address(fiber) => fiber + place * WORD,
         _ => 0,
     }
@@ -325,7 +325,7 @@ pub(super) fn asks(layout: &Layout, object: VALUE) -> bool {
     // SAFETY: an object of the heap.
     let object = unsafe { Object::read(object as usize) };
     let Some(threads) = &layout.threads else { return false };
-    let context = match super::memory::type_name(object) {
+    let context = match object.type_name() {
         b"VM/thread" => context_of_thread(threads, object),
         b"fiber" => context_of_fiber(threads, object),
         _ => 0,
