@@ -29,8 +29,8 @@ module Memintro
     }.freeze
     # What questions through the control socket, and those of a hunt, need. Loaded where one begins, so that none waits
     # for files: beside two threads that compute, Ruby needs half a second for each file since 3.3.
-    QUESTIONS = %i[CallSites Files HeapCopy HeapWalks Holders LeakReading RactorGuard Report SiteGroups Snapshot
-                   Totals].freeze
+    QUESTIONS = %i[CallSites Configuration Files HeapCopy HeapWalks Holders LeakReading RactorGuard Report SiteGroups
+                   Snapshot Totals].freeze
     # Held while files are loaded.
     TURN = Mutex.new
     # Seconds for another thread to load some small files, on a very busy machine.
