@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require_relative "../support/doubts"
 require_relative "../support/chromium"
 require_relative "../support/saved_report"
 require "tmpdir"
@@ -134,7 +135,7 @@ RSpec.describe "The page with a flame graph" do
   end
 
   it "marks estimates, with their error" do
-    variances = [1.0, 1.0, 9e6, 0.0, 9e6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    variances = Doubts.of_row([1.0, 1.0, 9e6, 0.0], growth: 9e6)
     visit([site(0, "/app/a.rb", 3, 10_240, variances: variances)], estimated: true)
     expect(sentence).to eq("~10.0 KiB ±2.9 KiB live; 100% at /app/a.rb:3")
     expect(@browser.value("document.getElementById('notes').textContent")).to start_with("Figures with ~ are estimated")

@@ -47,7 +47,7 @@ class FakeNative
 
   %i[mark clear reset refresh].each { |name| define_method(name) { @calls << name and nil } }
 
-  %i[estimate site_estimate total_estimate page diff trend].each do |name|
+  %i[estimate site_estimate sum_of_rows total_estimate page diff trend].each do |name|
     define_method(name) { |*figures| @real.public_send(name, *figures) }
   end
 

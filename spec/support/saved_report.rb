@@ -32,10 +32,17 @@ module SavedReport
   def whole(stacks)
     frames = stacks.flat_map { |_, of| of || [] }.uniq
     rows = stacks.map do |row, of|
-      lists = [Memintro::SiteRow::VARIANCES, Memintro::SiteRow::OLD, Memintro::SiteRow::OBJECTS].map { |at| row[at] }
-      [*row[Memintro::SiteRow::KIND..Memintro::SiteRow::MARKED_BYTES], *lists, of&.map { |one| frames.index(one) }]
+      kind, name, line, *values = row[Memintro::SiteRow::KIND..Memintro::SiteRow::MARKED_BYTES]
+      doubts, old, objects = %i[VARIANCES OLD OBJECTS].map { |at| row[Memintro::SiteRow.const_get(at)] }
+      [kind, name, line, *cells(values, doubts || []), doubts&.last, old && cells(old.first(2), old.drop(2)),
+       objects && cells(objects.first(7), objects.drop(7)), of&.map { |one| frames.index(one) }]
     end
     { frames: frames, stacks: rows }
+  end
+
+  # Figures, or lists of value, variance and skew.
+  def cells(values, doubts)
+    values.zip(doubts.each_slice(2)).map { |value, pair| pair ? [value, *pair] : value }
   end
 
   def read(**figures) = Memintro::Native::Report.read(text(**figures))

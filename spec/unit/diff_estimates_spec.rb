@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require_relative "../support/doubts"
 require_relative "../../lib/memintro"
 require_relative "../../lib/memintro/malloc/call_sites"
 require "stringio"
@@ -11,10 +12,11 @@ RSpec.describe Memintro::Diff do
   def sampled(seconds, sites, totals:, variances:, left_out: 0, process: {})
     rows = sites.each_with_index.map do |(name, (figures, own)), id|
       path, _, line = name.rpartition(":")
-      [id, :ruby, path, line.to_i, *figures, 0, 0, 0, own && [*own, 0.0, 0.0, 0.0]]
+      [id, :ruby, path, line.to_i, *figures, 0, 0, 0, own && Doubts.of_row(own)]
     end
     facts = Snapshots::PROCESS.merge(mode: :sampled, **process)
-    made = Memintro::CallSites.new(Memintro::Totals.new(*totals, 0, 64, 0, variances), rows, facts)
+    doubts = variances && Doubts.of_totals(variances)
+    made = Memintro::CallSites.new(Memintro::Totals.new(*totals, 0, 64, 0, doubts), rows, facts)
     made.leave_out(left_out)
     Memintro::Snapshot.new(
       time: Time.utc(2026, 11, 22, 12).to_f + seconds, monotonic_s: 1000.0 + seconds, memory: { rss_bytes: 50 << 20 },

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { MEMINTRO_VERSION = 16038 };
+enum { MEMINTRO_VERSION = 17038 };
 
 typedef struct {
     uint64_t value;

@@ -161,7 +161,7 @@ macro_rules! define_blocks {
                 fields! { $(estimated $sum)+ $(whole $max)+ old marked_bytes double age_covariance };
             /// Units of [`Self::sums`].
             pub const SUM_UNITS: [Unit; [$(stringify!($sum)),+].len()] = [$(Unit::$sum_unit),+];
-            /// The names of [`Self::values`].
+            /// The names of [`Self::cells`].
             pub const VALUES: [&str; [$(stringify!($sum),)+ $(stringify!($max),)+ "marked_bytes"].len()] =
                 [$(stringify!($sum),)+ $(stringify!($max),)+ "marked_bytes"];
 
@@ -182,8 +182,22 @@ macro_rules! define_blocks {
 
             /// Sums, maxima and the bytes at the mark.
             #[must_use]
-            pub const fn values(&self) -> [u64; Self::VALUES.len()] {
-                [$(self.$sum.value,)+ $(self.$max,)+ self.marked_bytes.value]
+            pub const fn cells(&self) -> [Estimated; Self::VALUES.len()] {
+                [$(self.$sum,)+ $(Estimated::exact(self.$max),)+ self.marked_bytes]
+            }
+
+            /// From [`Self::cells`]. What is missing at their end is 0.
+            #[must_use]
+            pub fn from_cells(cells: impl IntoIterator<Item = Estimated>, age_covariance: f64, estimated: bool) -> Self {
+                let mut cells = cells.into_iter();
+                let mut next = || cells.next().unwrap_or_default();
+                Self {
+                    $($sum: next(),)+
+                    $($max: next().value,)+
+                    marked_bytes: next(),
+                    age_covariance,
+                    estimated: estimated as u64,
+                }
             }
 
             /// Reads it from the numbers that make it up in memory.
@@ -228,16 +242,12 @@ macro_rules! define_objects {
         impl ObjectFigures {
             /// Its fields, in their order.
             pub const FIELDS: &[Field] = fields! { $(estimated $sum)+ $(whole $exact)+ $(old $old)+ };
-            /// The names of [`Self::values`].
+            /// The names of [`Self::cells`].
             pub const VALUES: [&str; [$(stringify!($sum),)+ $(stringify!($exact),)+ $(stringify!($old),)+].len()] =
                 [$(stringify!($sum),)+ $(stringify!($exact),)+ $(stringify!($old),)+];
-            /// The names of [`Self::doubts`].
-            pub const DOUBTS: [&str; 2 * [$(stringify!($sum),)+ $(stringify!($old),)+].len()] = [
-                $(concat!(stringify!($sum), "_variance"),)+
-                $(concat!(stringify!($sum), "_skew"),)+
-                $(concat!(stringify!($old), "_variance"),)+
-                $(concat!(stringify!($old), "_skew"),)+
-            ];
+            /// Those of them that are estimates where objects are sampled.
+            pub const ESTIMATES: [&str; [$(stringify!($sum),)+ $(stringify!($old),)+].len()] =
+                [$(stringify!($sum),)+ $(stringify!($old),)+];
 
             /// Adds what another stack has.
             pub fn add(&mut self, part: &Self) {
@@ -249,19 +259,21 @@ macro_rules! define_objects {
 
             /// The figures alone.
             #[must_use]
-            pub const fn values(&self) -> [u64; Self::VALUES.len()] {
-                [$(self.$sum.value,)+ $(self.$exact,)+ $(self.$old.value,)+]
+            pub const fn cells(&self) -> [Estimated; Self::VALUES.len()] {
+                [$(self.$sum,)+ $(Estimated::exact(self.$exact),)+ $(self.$old,)+]
             }
 
-            /// The variances and skews.
+            /// From [`Self::cells`]. What is missing at their end is 0.
             #[must_use]
-            pub const fn doubts(&self) -> [f64; Self::DOUBTS.len()] {
-                [
-                    $(self.$sum.variance,)+
-                    $(self.$sum.skew,)+
-                    $(self.$old.variance,)+
-                    $(self.$old.skew,)+
-                ]
+            pub fn from_cells(cells: impl IntoIterator<Item = Estimated>, estimated: bool) -> Self {
+                let mut cells = cells.into_iter();
+                let mut next = || cells.next().unwrap_or_default();
+                Self {
+                    $($sum: next(),)+
+                    $($exact: next().value,)+
+                    $($old: next(),)+
+                    estimated: estimated as u64,
+                }
             }
 
             /// Reads it from the numbers that make it up in memory.
@@ -304,7 +316,7 @@ macro_rules! define_totals {
         impl Figures {
             /// Its fields, in their order.
             pub const FIELDS: &[Field] = fields! { $(estimated $sum)+ $(whole $exact)+ };
-            /// The names of [`Self::values`].
+            /// The names of [`Self::cells`].
             pub const VALUES: [&str; [$(stringify!($sum),)+ $(stringify!($exact),)+].len()] =
                 [$(stringify!($sum),)+ $(stringify!($exact),)+];
 
@@ -317,26 +329,20 @@ macro_rules! define_totals {
 
             /// The figures alone.
             #[must_use]
-            pub const fn values(&self) -> [u64; Self::VALUES.len()] {
-                [$(self.$sum.value,)+ $(self.$exact,)+]
+            pub const fn cells(&self) -> [Estimated; Self::VALUES.len()] {
+                [$(self.$sum,)+ $(Estimated::exact(self.$exact),)+]
             }
 
-            /// The variances, then the skews, of the first ones.
+            /// From [`Self::cells`]. What is missing at their end is 0.
             #[must_use]
-            pub const fn doubts(&self) -> [f64; 2 * [$(stringify!($sum),)+].len()] {
-                [$(self.$sum.variance,)+ $(self.$sum.skew,)+]
-            }
-
-            /// From [`Self::values`] and [`Self::doubts`]. What is missing at their ends is 0.
-            #[must_use]
-            pub fn of(values: &[u64], doubts: &[f64]) -> Self {
-                let (mut values, mut doubts) = (values.iter().copied(), doubts.iter().copied());
-                let mut made = Self { estimated: u64::from(doubts.len() > 0), ..Self::default() };
-                $(made.$sum.value = values.next().unwrap_or(0);)+
-                $(made.$exact = values.next().unwrap_or(0);)+
-                $(made.$sum.variance = doubts.next().unwrap_or(0.0);)+
-                $(made.$sum.skew = doubts.next().unwrap_or(0.0);)+
-                made
+            pub fn from_cells(cells: impl IntoIterator<Item = Estimated>, estimated: bool) -> Self {
+                let mut cells = cells.into_iter();
+                let mut next = || cells.next().unwrap_or_default();
+                Self {
+                    $($sum: next(),)+
+                    $($exact: next().value,)+
+                    estimated: estimated as u64,
+                }
             }
 
             /// Reads it from the numbers that make it up in memory.

@@ -43,7 +43,7 @@ pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 pub const VERSION: u32 = REVISION * 1000
     + (SITE_FIGURES.len() + OBJECT_FIGURES.len() + TOTAL_FIGURES.len() + START_SETTINGS.len()) as u32;
 /// See [`VERSION`].
-pub const REVISION: u32 = 16;
+pub const REVISION: u32 = 17;
 
 /// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
 pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";

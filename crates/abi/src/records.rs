@@ -27,6 +27,24 @@ impl Estimated {
         Self { value, variance: 0.0, skew: 0.0 }
     }
 
+    /// The same figure with another value.
+    #[must_use]
+    pub const fn with(self, value: u64) -> Self {
+        Self { value, ..self }
+    }
+
+    /// Variance and skew.
+    #[must_use]
+    pub const fn doubts(&self) -> [f64; 2] {
+        [self.variance, self.skew]
+    }
+
+    /// How much of the figure one sampled block stands for; `None` if none was sampled.
+    #[must_use]
+    pub fn per_sample(&self) -> Option<f64> {
+        (self.variance > 0.0).then(|| self.skew / self.variance)
+    }
+
     /// Adds a part whose sample was drawn independently.
     pub fn add(&mut self, part: &Self) {
         self.value = self.value.wrapping_add(part.value);
@@ -53,28 +71,33 @@ pub struct ThreadFigures {
     /// Bytes asked for. In sampled mode they are exact, too, but include failed calls.
     pub allocated_bytes: u64,
     /// Bytes of tracked blocks freed by this thread, whichever thread allocated them.
-    pub freed_bytes: u64,
+    pub freed_bytes: Estimated,
     /// Allocations.
-    pub allocations: u64,
+    pub allocations: Estimated,
     /// Frees of tracked blocks.
-    pub frees: u64,
+    pub frees: Estimated,
     /// Allocations that could not be followed, and are in none of the figures above.
     pub dropped: u64,
     /// As in [`Figures`].
     pub estimated: u64,
-    /// Variance of `freed_bytes`.
-    pub freed_bytes_variance: f64,
-    /// Variance of `allocations`.
-    pub allocations_variance: f64,
-    /// Variance of `frees`.
-    pub frees_variance: f64,
-    /// How much of `freed_bytes` one sampled block stands for; the process's value if this thread freed no sampled
-    /// block.
-    pub freed_bytes_per_sample: f64,
-    /// The same of `allocations`.
-    pub allocations_per_sample: f64,
-    /// The same of `frees`.
-    pub frees_per_sample: f64,
+    /// How many bytes a sampled block of the process stands for.
+    pub bytes_per_sample: f64,
+    /// How many blocks one stands for.
+    pub blocks_per_sample: f64,
+}
+
+impl ThreadFigures {
+    /// How much of the bytes freed, of the allocations and of the frees one sampled block stands for; that of the process if
+    /// the thread has none.
+    #[must_use]
+    pub fn per_sample(&self) -> [f64; 3] {
+        let blocks = self.allocations.per_sample().unwrap_or(self.blocks_per_sample);
+        [
+            self.freed_bytes.per_sample().unwrap_or(self.bytes_per_sample),
+            blocks,
+            self.frees.per_sample().unwrap_or(blocks),
+        ]
+    }
 }
 
 /// The figures at the begin or at the end of a measurement.
@@ -149,6 +172,16 @@ pub struct SiteRecord {
     pub objects: ObjectFigures,
     /// Of a whole stack: the number of its innermost line. Otherwise 0.
     pub stack: u64,
+}
+
+impl SiteRecord {
+    /// Adds the figures of another stack, site or process. Samples are drawn independently.
+    pub fn add(&mut self, part: &Self) {
+        self.blocks.add(&part.blocks);
+        self.objects.add(&part.objects);
+        self.old_bytes.add(&part.old_bytes);
+        self.old_blocks.add(&part.old_blocks);
+    }
 }
 
 /// One live block.

@@ -97,12 +97,8 @@ fn layouts(all: &mut Lines) {
         frees,
         dropped,
         estimated,
-        freed_bytes_variance,
-        allocations_variance,
-        frees_variance,
-        freed_bytes_per_sample,
-        allocations_per_sample,
-        frees_per_sample,
+        bytes_per_sample,
+        blocks_per_sample,
     );
     layout!(
         all,

@@ -72,6 +72,53 @@ impl Estimate {
     }
 }
 
+/// A figure of blocks or objects, each of which stands for as many as it weighs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weighed {
+    /// What was counted, with the doubts of all.
+    counted: Estimated,
+    /// What samples stand for.
+    sampled: f64,
+}
+
+impl Weighed {
+    /// Adds a block that has so much of the figure. A sample of weight 1 is as certain as a counted block.
+    pub fn add(&mut self, weight: f64, each: u64) {
+        if weight <= 1.0 {
+            self.counted.value = self.counted.value.wrapping_add(each);
+            return;
+        }
+        let (of, variance) = (each as f64, weight * (weight - 1.0));
+        self.sampled += weight * of;
+        self.counted.variance += variance * of * of;
+        self.counted.skew += variance * (weight - 1.0) * of * of * of;
+    }
+
+    /// Adds what others have.
+    pub fn add_all(&mut self, others: &Self) {
+        self.counted.add(&others.counted);
+        self.sampled += others.sampled;
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn sum(&self) -> Estimated {
+        self.counted.with(self.counted.value.wrapping_add(self.sampled.round() as u64))
+    }
+
+    /// Whether any of them is a sample.
+    #[must_use]
+    pub fn is_estimated(&self) -> bool {
+        self.sampled > 0.0
+    }
+
+    /// As [`Estimate::standard_error`].
+    #[must_use]
+    pub fn standard_error(&self) -> f64 {
+        Estimate::of_sum(&self.sum(), Some(0.0)).standard_error()
+    }
+}
+
 /// The figures of a site that have a standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimates {
@@ -267,7 +314,7 @@ fn even(value: f64, variance: f64) -> Estimate {
 }
 
 pub(crate) fn per_sample(of: &Estimated) -> f64 {
-    if of.variance > 0.0 { of.skew.max(0.0) / of.variance } else { 0.0 }
+    of.per_sample().map_or(0.0, |one| one.max(0.0))
 }
 
 /// The doubts of what is left; none where that is no more than rounding.

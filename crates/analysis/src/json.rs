@@ -327,12 +327,14 @@ struct ObjectsJson<'a>(&'a ObjectFigures);
 impl Serialize for ObjectsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (name, value) in ObjectFigures::VALUES.iter().zip(self.0.values()) {
-            map.serialize_entry(name, &value)?;
+        let cells = || ObjectFigures::VALUES.iter().zip(self.0.cells());
+        for (name, cell) in cells() {
+            map.serialize_entry(name, &cell.value)?;
         }
         if self.0.estimated != 0 {
-            for (name, doubt) in ObjectFigures::DOUBTS.iter().zip(self.0.doubts()) {
-                map.serialize_entry(name, &doubt)?;
+            for (name, cell) in cells().filter(|(name, _)| ObjectFigures::ESTIMATES.contains(name)) {
+                map.serialize_entry(&format!("{name}_variance"), &cell.variance)?;
+                map.serialize_entry(&format!("{name}_skew"), &cell.skew)?;
             }
         }
         map.end()

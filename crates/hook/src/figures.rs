@@ -71,9 +71,9 @@ pub(crate) fn of_thread(own: &ThreadState) -> ThreadFigures {
     };
     let mut figures = ThreadFigures {
         allocated_bytes: part(|traffic| &traffic.allocated_bytes),
-        freed_bytes: part(|traffic| &traffic.freed_bytes),
-        allocations: part(|traffic| &traffic.allocations),
-        frees: part(|traffic| &traffic.frees),
+        freed_bytes: Estimated::exact(part(|traffic| &traffic.freed_bytes)),
+        allocations: Estimated::exact(part(|traffic| &traffic.allocations)),
+        frees: Estimated::exact(part(|traffic| &traffic.frees)),
         dropped: part(|traffic| &traffic.dropped),
         ..ThreadFigures::default()
     };
@@ -82,26 +82,15 @@ pub(crate) fn of_thread(own: &ThreadState) -> ThreadFigures {
         let all = SAMPLES.totals.figures();
         figures.estimated = 1;
         figures.allocated_bytes = figures.allocated_bytes.wrapping_add(sampling::bytes_of(own));
-        figures.freed_bytes = figures.freed_bytes.wrapping_add(sampled.freed_bytes.value);
-        figures.allocations = figures.allocations.wrapping_add(sampled.allocations.value);
-        figures.frees = figures.frees.wrapping_add(sampled.frees.value);
-        figures.freed_bytes_variance = sampled.freed_bytes.variance;
-        figures.allocations_variance = sampled.allocations.variance;
-        figures.frees_variance = sampled.frees.variance;
-        let bytes = per_sample(&all.total_bytes, sampling::mean() as f64);
+        figures.freed_bytes.add(&sampled.freed_bytes);
+        figures.allocations.add(&sampled.allocations);
+        figures.frees.add(&sampled.frees);
+        let mean = sampling::mean();
+        figures.bytes_per_sample = all.total_bytes.per_sample().unwrap_or(mean as f64);
         // If nothing was sampled, the weight of a block of the least size that allocators hand out.
-        let blocks = per_sample(&all.allocations, chance::weight(16, sampling::mean()));
-        figures.freed_bytes_per_sample = per_sample(&sampled.freed_bytes, bytes);
-        let blocks = per_sample(&sampled.allocations, blocks);
-        figures.allocations_per_sample = blocks;
-        figures.frees_per_sample = per_sample(&sampled.frees, blocks);
+        figures.blocks_per_sample = all.allocations.per_sample().unwrap_or(chance::weight(16, mean));
     }
     figures
-}
-
-/// How much of a figure one sampled block stands for. A site without samples uses the mean of the others.
-fn per_sample(of: &Estimated, others: f64) -> f64 {
-    if of.variance > 0.0 { of.skew / of.variance } else { others }
 }
 
 /// Adds the figures of a call site.

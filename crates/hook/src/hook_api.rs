@@ -189,7 +189,7 @@ unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> 
         let mut sum = site_record(first, part, now, walk);
         (sum.id, sum.stack) = (id, 0);
         for (id, part) in parts {
-            stacks::add(&mut sum, &site_record(id, part, now, walk));
+            sum.add(&site_record(id, part, now, walk));
         }
         // SAFETY: the caller's own callback and context.
         unsafe { visit(context, &raw const sum) };

@@ -10,9 +10,7 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::{
-    Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER, SiteRecord, StackFrame, Status, VmSource,
-};
+use memintro_abi::{Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER, StackFrame, Status, VmSource};
 use memintro_tracker::lock::given_up;
 use memintro_tracker::sites::{MOST_FRAMES, StackMemory};
 use memintro_tracker::threads::ThreadState;
@@ -277,12 +275,4 @@ pub(crate) unsafe extern "C" fn frame(number: u32, answer: *mut StackFrame) -> S
         });
     }
     Status::OK
-}
-
-/// Adds the figures of a stack to those of its line.
-pub(crate) fn add(sum: &mut SiteRecord, part: &SiteRecord) {
-    sum.blocks.add(&part.blocks);
-    sum.old_blocks.add(&part.old_blocks);
-    sum.old_bytes.add(&part.old_bytes);
-    sum.objects.add(&part.objects);
 }

@@ -211,7 +211,7 @@ module Memintro
     # @api private
     # @return [Hash{Symbol => Numeric}] {#object_row} with the names of its columns
     def saved_objects
-      [*SiteRow::OBJECT_COLUMNS, *SiteRow::OBJECT_DOUBTS].zip(object_row).to_h.compact
+      [*SiteRow::OBJECT_COLUMNS, *SiteRow::OBJECT_DOUBTS].zip(object_row).to_h.compact.except(nil)
     end
 
     # @param name [Symbol, String] an attribute, or one of {OBJECT_FIGURES}

@@ -9,16 +9,12 @@ module Memintro
   module SiteRow
     # Names of the columns. If the site is not a line of Ruby, `lineno` is 0 and `name` the whole name; otherwise `name`
     # is the path. `marked_bytes` were live at the mark. `variances` is nil if all is exact; `old` is nil if it is not
-    # known. What these, `old` and `objects` hold of the errors of estimates, only the extension reads
-    # (Native.site_estimate).
+    # known. What these, `old` and `objects` hold of the errors of estimates is a variance and a skew for each figure,
+    # which only the extension reads (Native.site_estimate).
     COLUMNS = [:id, :kind, :name, :lineno, *Figures::SUMS, *Figures::MAXIMA, :marked_bytes, :variances, :old, :objects,
                :native_callers].freeze
     # A constant for each: `ID`, `ALLOCATIONS` and so on.
     COLUMNS.each_with_index { |name, at| const_set(name.upcase, at) }
-    # Where figures are that add up by their sums, and by their maxima.
-    SUMMED = [*Figures::SUMS, :marked_bytes].map { |name| COLUMNS.index(name) }.freeze
-    # See {SUMMED}.
-    MAXIMA = Figures::MAXIMA.map { |name| COLUMNS.index(name) }.freeze
     # Further fields of rows of whole stacks: frozen arrays of path, line and label, the innermost first.
     STACK = COLUMNS.size
     # Fields of rows of whole stacks in JSON: these, without id and native callers.
@@ -32,38 +28,22 @@ module Memintro
     OBJECT_COLUMNS = Figures.names(Figures::OBJECTS, :sum, :exact, :old)
     OBJECT_ALLOCATIONS, OBJECT_FREES, OBJECT_TOTAL_BYTES, OBJECT_FREED_BYTES = *0...4
 
-    # Its further fields if the objects are a sample.
-    OBJECT_DOUBTS = %i[sum old].flat_map do |adds|
-      %w[variance skew].flat_map { |doubt| Figures.names(Figures::OBJECTS, adds).map { |name| :"#{name}_#{doubt}" } }
+    # Its further fields if the objects are a sample; nil: a figure is exact.
+    OBJECT_DOUBTS = OBJECT_COLUMNS.flat_map do |name|
+      exact = Figures.names(Figures::OBJECTS, :exact).include?(name)
+      exact ? [nil, nil] : [:"#{name}_variance", :"#{name}_skew"]
     end.freeze
     # The first fields of `old` and of the rows of Memintro::Native.live_by_site: bytes and blocks of some age.
     OLD_BYTES, OLD_BLOCKS = *0...2
 
-    # The sums of several rows, none of which has what another has. Variances of sites add up, because their samples are
-    # drawn independently.
+    # The sums of several rows, none of which has what another has.
     #
     # @param rows [Array<Array>] at least one
     # @param kind [Symbol]
     # @param name [String]
     # @param lineno [Integer]
     # @return [Array] a row, with the id of the first one
-    def self.sum(rows, kind, name, lineno = 0)
-      sum = [rows.first[ID], kind, name, lineno]
-      SUMMED.each { |column| sum[column] = rows.sum { |row| row[column] } }
-      MAXIMA.each { |column| sum[column] = rows.map { |row| row[column] }.max }
-      [VARIANCES, OLD, OBJECTS].each do |column|
-        sum[column] = sum_of_lists(rows.filter_map { |row| row[column] })
-      end
-      sum[NATIVE_CALLERS] = nil
-      sum
-    end
-
-    # An exact figure has no variance, so lists may differ in length.
-    def self.sum_of_lists(lists)
-      longest = lists.max_by(&:size) || return
-      Array.new(longest.size) { |at| lists.sum { |list| list[at] || 0 } }
-    end
-    private_class_method :sum_of_lists
+    def self.sum(rows, kind, name, lineno = 0) = Native.sum_of_rows(rows, kind, name, lineno)
 
     # @return [Integer] live bytes; after `Mwrap.reset` frees can outweigh allocations
     def self.live_bytes(row) = row[TOTAL_BYTES] - row[FREED_BYTES]

@@ -34,8 +34,7 @@ module Memintro
     private_constant :NATIVE
 
     # @api private
-    # @param figures [Array] those of {Figures::OF_PROCESS}; and the variances of {Figures::OF_PROCESS_ESTIMATED} with
-    #   their skews, or nil: all is exact
+    # @param figures [Array] those of {Figures::OF_PROCESS}; and a variance and a skew of each, or nil: all is exact
     # @param is_flow [Boolean] whether these are differences of totals
     # @param per_sample [Array(Float, Float), nil] of bytes and of blocks, where these figures' own samples do not tell
     def initialize(*figures, is_flow: false, per_sample: nil)
@@ -145,7 +144,8 @@ module Memintro
     attr_reader :frees
 
     # @api private
-    # @param variances [Array<Float>, nil] of {ESTIMATES}, and what of each one sample stands for; nil: all is exact
+    # @param variances [Array(Array(Float, Float)), nil] of {ESTIMATES}, each with what one sample stands for; nil: all
+    #   is exact
     def initialize(allocated_bytes, freed_bytes, allocations, frees, variances = nil)
       @allocated_bytes = allocated_bytes
       @freed_bytes = freed_bytes
@@ -176,23 +176,20 @@ module Memintro
 
     protected
 
-    # @return [Array<Float>, nil]
+    # @return [Array(Array(Float, Float)), nil]
     attr_reader :variances
 
     private
 
     def estimate_of(name)
-      at = ESTIMATES.index(name)
-      Native.estimate(self[name], @variances[at], @variances[ESTIMATES.size + at].to_f, false)
+      Native.estimate(self[name], *@variances[ESTIMATES.index(name)], false)
     end
 
     # How much one sample stands for is not a flow, so it is not subtracted.
     def variances_since(earlier)
       return variances unless variances && earlier.variances
 
-      variances.zip(earlier.variances).each_with_index.map do |(now, before), at|
-        at < ESTIMATES.size ? now - before : [now, before.to_f].max
-      end
+      variances.zip(earlier.variances).map { |(now, one), (before, other)| [now - before, [one, other].max] }
     end
   end
 end

@@ -12,8 +12,9 @@ RSpec.describe "A report as a page with a flame graph" do
   end
 
   # allocations, frees, total and freed bytes, age total, greatest lifespan, live bytes at the mark.
-  def stack(frames, figures, variances: nil, objects: nil)
-    ["ruby", "/a.rb", 1, *figures, variances, nil, objects, frames]
+  # figures: or lists of value, variance and skew. covariance: of ages with frees, of estimates.
+  def stack(frames, figures, covariance: nil, objects: nil)
+    ["ruby", "/a.rb", 1, *figures, covariance, nil, objects, frames]
   end
 
   it "names the hashes of its style and its script, so that nothing else runs" do
@@ -39,7 +40,7 @@ RSpec.describe "A report as a page with a flame graph" do
   it "is a prefix tree of whole stacks, parents first, each frame once" do
     stacks = [stack([1, 0], [1, 0, 5, 0, 0, 0, 0]), stack([0], [1, 0, 3, 0, 0, 0, 0]),
               stack([1], [1, 0, 2, 1, 0, 0, 2]),
-              stack([1, 0], [1, 0, 7, 0, 0, 0, 0], variances: [0.0, 0.0, 2.4, 1.4, 3.0, *[0.0] * 6])]
+              stack([1, 0], [1, 0, [7, 2.4, 0.0], [0, 1.4, 0.0], 0, 0, [0, 3.0, 0.0]], covariance: 0.0)]
     report = Memintro::Native::Report.read(SavedReport.text(frames: [["/a.rb", 1, "a"], ["/b.rb", 2, nil]],
                                                             stacks: stacks))
     found = data(report, by: :total_bytes)

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../spec_helper"
+require_relative "../../support/doubts"
 require_relative "../../support/saved_report"
 
 RSpec.describe "A report as JSON" do
@@ -27,10 +28,10 @@ RSpec.describe "A report as JSON" do
   end
 
   it "is the same when it is read and written again, also of estimates" do
-    variances = [16.0, 9.0, 400.0, 300.0, 64.0, 36.0, 18.0, 1.0, 1.0, 2.0, 2.0]
-    rows = [[0, :ruby, "/app/a.rb", 7, 100, 40, 5_000, 2_000, 80, 3, 500, variances, [7, 1]]]
-    first = SavedReport.json(SavedReport.read(rows: rows, totals: [5_000, 2_000, 100, 40, 1, 64, 2,
-                                                                   [900.0, 500.0, 25.0, 9.0, 1.0, 1.0, 1.0, 1.0]]))
+    doubts = Doubts.of_row([16.0, 9.0, 400.0, 300.0], [1.0, 1.0, 2.0, 2.0], growth: 64.0, ages: 36.0, covariance: 18.0)
+    rows = [[0, :ruby, "/app/a.rb", 7, 100, 40, 5_000, 2_000, 80, 3, 500, doubts, [7, 1]]]
+    totals = [5_000, 2_000, 100, 40, 1, 64, 2, Doubts.of_totals([900.0, 500.0, 25.0, 9.0], [1.0] * 4)]
+    first = SavedReport.json(SavedReport.read(rows: rows, totals: totals))
     again = SavedReport.json(native.read(JSON.generate(first)))
     approximate = ->(value) { value.is_a?(Float) ? value.round(6) : value }
     expect(again["call_sites"].first.transform_values(&approximate))

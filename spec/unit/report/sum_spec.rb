@@ -1,19 +1,20 @@
 # frozen_string_literal: true
 
 require_relative "../../spec_helper"
+require_relative "../../support/doubts"
 require_relative "../../support/saved_report"
 
 RSpec.describe "The sum of reports" do
-  # Allocations, frees, total and freed bytes, age total, greatest lifespan, live bytes at the mark; and the variances
-  # of allocations, frees, total and freed bytes, growth and age total, and the covariance of age total and frees.
-  def row(figures, variances = nil, name: "/app/a.rb")
-    [0, :ruby, name, 7, *figures, variances]
+  # Allocations, frees, total and freed bytes, age total, greatest lifespan, live bytes at the mark.
+  def row(figures, variances = nil, name: "/app/a.rb", **doubts)
+    [0, :ruby, name, 7, *figures, variances && Doubts.of_row(variances, **doubts)]
   end
 
   # As a process writes it, and the command reads it.
   def report(rows, totals, process = {}, variances: nil)
     facts = { pid: 1, program: "app", ruby: "3.1.2", memintro: "0.1.0", mode: :full, tracking: true, preloaded: true }
-    SavedReport.read(rows: rows, totals: [*totals, variances], process: facts.merge(process))
+    doubts = variances && Doubts.of_totals(variances)
+    SavedReport.read(rows: rows, totals: [*totals, doubts], process: facts.merge(process))
   end
 
   def summed(*reports) = Memintro::Native::Report.sum(reports)
@@ -23,11 +24,13 @@ RSpec.describe "The sum of reports" do
   let(:sampled) { { mode: :sampled, sample_bytes: 1_000 } }
   let(:off) { report([], [0] * 7, { pid: 9, mode: :off, tracking: false }) }
   let(:first) do
-    report([row([100, 40, 5_000, 2_000, 80, 3, 500], [16.0, 9.0, 400.0, 300.0, 64.0, 36.0, 18.0])],
+    report([row([100, 40, 5_000, 2_000, 80, 3, 500], [16.0, 9.0, 400.0, 300.0],
+                growth: 64.0, ages: 36.0, covariance: 18.0)],
            [5_000, 2_000, 100, 40, 1, 64, 2], sampled, variances: [900.0, 500.0, 25.0, 9.0])
   end
   let(:second) do
-    report([row([20, 10, 900, 300, 60, 9, -100], [9.0, 4.0, 225.0, 125.0, 36.0, 64.0, 12.0])],
+    report([row([20, 10, 900, 300, 60, 9, -100], [9.0, 4.0, 225.0, 125.0],
+                growth: 36.0, ages: 64.0, covariance: 12.0)],
            [900, 300, 20, 10, 2, 36, 3], sampled, variances: [700.0, 300.0, 11.0, 7.0])
   end
 

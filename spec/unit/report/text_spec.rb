@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../spec_helper"
+require_relative "../../support/doubts"
 require_relative "../../support/saved_report"
 
 RSpec.describe "The text of a report" do
@@ -43,9 +44,13 @@ RSpec.describe "The text of a report" do
   end
 
   it "marks what a sample says, also of the sites that it leaves out" do
-    sampled = rows.map { |row| [*row, [row[4], row[5], 100.0 * row[4], 100.0 * row[5], 9.0, 4.0, 2.0]] }
+    sampled = rows.map do |row|
+      variances = [row[4], row[5], 100.0 * row[4], 100.0 * row[5]]
+      [*row, Doubts.of_row(variances, growth: 9.0, ages: 4.0, covariance: 2.0)]
+    end
     process.merge!(mode: :sampled, sample_bytes: 1_000)
-    report = SavedReport.read(rows: sampled, totals: [*figures.first(7), [1e12, 5e11, 4e6, 1e6]], process: process)
+    totals = [*figures.first(7), Doubts.of_totals([1e12, 5e11, 4e6, 1e6])]
+    report = SavedReport.read(rows: sampled, totals: totals, process: process)
     text = SavedReport.written(report, app_root: "/app", top: 1)
     expect(text).to include("sampled mode (1000 B)", "live ~48.8 MiB ±690.5 KiB in ~50,008 ±1,733 blocks",
                             "~48.8 MiB ±2.2 KiB  ~100.0%  ~50,000 ±224")

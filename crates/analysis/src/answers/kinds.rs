@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::LazyLock;
 
 /// Most characters of a name that a program gives itself, and of a message; servers cut theirs.
 pub const LONGEST_TEXT: usize = 4_096;
@@ -35,6 +36,8 @@ pub enum Kind {
         /// The greatest.
         most: f64,
     },
+    /// A whole number, or a list of its value, variance and skew.
+    Estimate,
     /// A number that can be divided by another one, or true or false.
     Counter,
     /// A text of at most so many characters.
@@ -90,6 +93,7 @@ impl fmt::Display for Kind {
                 write!(f, "0 or a number from {least:e} to {most:e}")
             }
             Self::Number { most, .. } => write!(f, "a number up to {most:e}"),
+            Self::Estimate => f.write_str("an Integer, or a list of value, variance and skew"),
             Self::Counter => f.write_str("a number, true or false"),
             Self::Text(most) | Self::Name(most) => write!(f, "a text of at most {most} characters"),
             Self::Word => write!(f, "a word of 1 to {LONGEST_WORD} printable ASCII characters"),
@@ -116,6 +120,7 @@ impl Kind {
     pub(super) fn has_whole(&self, value: i128) -> bool {
         match self {
             Self::Whole { least, most } => (*least..=*most).contains(&value),
+            Self::Estimate => i64::try_from(value).is_ok(),
             _ => self.has_number(value as f64),
         }
     }
@@ -262,3 +267,12 @@ macro_rules! object {
     ($($all:tt)*) => { $crate::answers::kinds::Kind::Object($crate::answers::kinds::fields!($($all)*), None) };
 }
 pub(super) use object;
+
+/// The numbers of an estimate.
+pub(super) static ESTIMATE: LazyLock<Vec<Field>> = LazyLock::new(|| {
+    fields! {
+        value: signed();
+        variance: variance();
+        skew: variance();
+    }
+});

@@ -9,6 +9,7 @@ use serde::de::{self, Deserialize, DeserializeSeed, IgnoredAny, MapAccess, SeqAc
 use serde_json::de::StrRead;
 use serde_json::{Deserializer, Map, Value};
 
+use super::kinds::ESTIMATE;
 use super::{Field, Kind};
 
 /// Why a text is not what it should be.
@@ -426,8 +427,10 @@ impl<'de, M: Maker> Visitor<'de> for Reading<'_, M> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-        if let Kind::Row(fields) = self.kind {
-            return self.row(fields, items).map(Some);
+        match self.kind {
+            Kind::Row(fields) => return self.row(fields, items).map(Some),
+            Kind::Estimate => return self.row(&ESTIMATE, items).map(Some),
+            _ => {}
         }
         let mut made = self.maker.list();
         self.each(items, |item, _| self.maker.push(&mut made, item))?;

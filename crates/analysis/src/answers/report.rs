@@ -53,7 +53,9 @@ pub(super) static SITE: LazyLock<Kind> = LazyLock::new(|| {
     });
     let objects = object! {
         ..all(&ObjectFigures::VALUES, &signed());
-        ..ObjectFigures::DOUBTS.iter().map(|name| Field::optional(*name, variance()));
+        ..ObjectFigures::ESTIMATES.iter().flat_map(|name| {
+            ["variance", "skew"].map(|doubt| Field::optional(format!("{name}_{doubt}"), variance()))
+        });
     };
     let estimated = names(SITE_FIGURES, Figure::is_estimated);
     object! {
@@ -99,15 +101,14 @@ static FRAME: LazyLock<Kind> = LazyLock::new(|| {
 
 /// A whole stack, as [`crate::report`] writes it.
 static STACK: LazyLock<Kind> = LazyLock::new(|| {
-    let doubts = || list(variance(), 64);
     Kind::Row(fields! {
         kind: Kind::OneOf(&["ruby", "native", "pseudo"]);
         name: name();
         line: line();
-        ..all(&BlockFigures::VALUES, &signed());
-        doubts?: doubts();
-        old?: doubts();
-        objects?: doubts();
+        ..all(&BlockFigures::VALUES, &Kind::Estimate);
+        age_covariance?: variance();
+        old?: list(Kind::Estimate, 2);
+        objects?: list(Kind::Estimate, ObjectFigures::VALUES.len());
         frames?: list(line(), MOST_ROWS);
     })
 });

@@ -1,14 +1,15 @@
 //! A report as JSON: `version`, `process`, `totals`, `call_sites`, and `frames` with `stacks` if there are whole stacks.
 //!
 //! All stacks are written, because a line may have many small ones. A frame stands there once. A stack is a list: kind,
-//! name, line, the figures of [`BlockFigures::VALUES`], their doubts, what is old, the figures of objects, and the numbers
-//! of its frames, the innermost first; null for what is not known.
+//! name, line, the figures of [`BlockFigures::VALUES`], the covariance of ages with frees, what is old, the figures of
+//! objects, and the numbers of its frames, the innermost first; null for what is not known. An estimate is a list of its
+//! value, variance and skew.
 
 use std::io::{self, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use memintro_abi::{Adds, BlockFigures, Estimated, Figures, ObjectFigures, TOTAL_FIGURES, Unit};
+use memintro_abi::{Adds, Estimated, Figures, ObjectFigures, TOTAL_FIGURES};
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 
@@ -58,8 +59,8 @@ impl Serialize for TotalsJson<'_> {
         let mut map = serializer.serialize_map(None)?;
         for figure in TOTAL_FIGURES.iter().filter(|figure| figure.adds != Adds::State) {
             let exact = Figures::VALUES.iter().position(|name| *name == figure.name);
-            match exact.and_then(|at| figures.values().get(at).copied()) {
-                Some(value) => map.serialize_entry(figure.name, &value)?,
+            match exact.and_then(|at| figures.cells().get(at).copied()) {
+                Some(cell) => map.serialize_entry(figure.name, &cell.value)?,
                 None => map.serialize_entry(
                     figure.name,
                     &(totals.named(figure.name).map_or(0, |of| of.value as i64)),
@@ -106,153 +107,30 @@ impl Serialize for StackJson<'_> {
         row.serialize_element(json::kind(record.kind))?;
         row.serialize_element(&Text(self.stacks.text(self.site), Bytes::Shown))?;
         row.serialize_element(&record.line)?;
-        for value in record.blocks.values() {
-            row.serialize_element(&value.cast_signed())?;
+        let is_estimated = record.blocks.estimated != 0;
+        for cell in record.blocks.cells() {
+            row.serialize_element(&Cell(cell, is_estimated && cell != Estimated::exact(cell.value)))?;
         }
-        row.serialize_element(&(record.blocks.estimated != 0).then(|| doubts(&record.blocks)))?;
-        row.serialize_element(&self.site.knows_old.then_some(Old(record.old_bytes, record.old_blocks)))?;
+        row.serialize_element(&is_estimated.then_some(record.blocks.age_covariance))?;
+        let old = [record.old_bytes, record.old_blocks].map(|cell| Cell(cell, is_estimated));
+        row.serialize_element(&self.site.knows_old.then_some(old))?;
         let objects = &record.objects;
-        row.serialize_element(&(*objects != ObjectFigures::default()).then_some(Objects(objects)))?;
+        let cells = objects.cells().map(|cell| Cell(cell, objects.estimated != 0));
+        row.serialize_element(&(*objects != ObjectFigures::default()).then_some(cells))?;
         row.serialize_element(&self.site.stack.and_then(|index| self.stacks.stacks.get(index as usize)))?;
         row.end()
     }
 }
 
-/// Bytes and blocks, and their doubts.
-struct Old(Estimated, Estimated);
+/// A figure, and whether it is an estimate.
+struct Cell(Estimated, bool);
 
-impl Serialize for Old {
+impl Serialize for Cell {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(bytes, blocks) = self;
-        let mut row = serializer.serialize_seq(None)?;
-        for value in [bytes.value, blocks.value] {
-            row.serialize_element(&value)?;
-        }
-        for doubt in [bytes.variance, blocks.variance, bytes.skew, blocks.skew] {
-            row.serialize_element(&doubt.max(0.0))?;
-        }
-        row.end()
+        let Self(Estimated { value, variance, skew }, is_estimated) = *self;
+        let value = value.cast_signed();
+        if is_estimated { (value, variance, skew).serialize(serializer) } else { value.serialize(serializer) }
     }
-}
-
-struct Objects<'a>(&'a ObjectFigures);
-
-impl Serialize for Objects<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut row = serializer.serialize_seq(None)?;
-        for value in self.0.values() {
-            row.serialize_element(&value)?;
-        }
-        if self.0.estimated != 0 {
-            for doubt in self.0.doubts() {
-                row.serialize_element(&doubt)?;
-            }
-        }
-        row.end()
-    }
-}
-
-/// The doubts of blocks, as rows have them in JSON and in Ruby: variances of sums of blocks and bytes, of growth, of sums of
-/// ages; the covariance of ages with frees; the skews of the first.
-#[must_use]
-pub fn doubts(blocks: &BlockFigures) -> Vec<f64> {
-    let sums = || blocks.sums().into_iter().zip(BlockFigures::SUM_UNITS);
-    let skewed = || sums().filter(|(_, unit)| *unit != Unit::Ages).map(|(of, _)| of);
-    let ages = sums().filter(|(_, unit)| *unit == Unit::Ages).map(|(of, _)| of.variance);
-    let mut doubts: Vec<f64> = skewed().map(|of| of.variance).collect();
-    doubts.push(blocks.marked_bytes.variance);
-    doubts.extend(ages);
-    doubts.push(blocks.age_covariance);
-    doubts.extend(skewed().map(|of| of.skew));
-    doubts
-}
-
-/// Figures of blocks from [`BlockFigures::VALUES`] and [`doubts`].
-#[must_use]
-pub fn blocks_of(values: &[u64], doubts: Option<&[f64]>) -> BlockFigures {
-    let units = BlockFigures::SUM_UNITS;
-    let skewed = units.iter().filter(|unit| **unit != Unit::Ages).count();
-    let doubt = |at: usize| doubts.and_then(|doubts| doubts.get(at)).copied().unwrap_or(0.0);
-    let value = |name: &str| {
-        BlockFigures::VALUES
-            .iter()
-            .position(|one| *one == name)
-            .and_then(|at| values.get(at))
-            .copied()
-            .unwrap_or(0)
-    };
-    let (mut seen_skewed, mut seen_ages) = (0, 0);
-    let mut words = Vec::new();
-    for field in BlockFigures::FIELDS {
-        let at = BlockFigures::VALUES.iter().position(|one| *one == field.name);
-        match (field.name, at.and_then(|at| units.get(at))) {
-            ("estimated", _) => words.push(u64::from(doubts.is_some())),
-            ("age_covariance", _) => words.push(0),
-            ("marked_bytes", _) => words.extend([value(field.name), doubt(skewed).to_bits(), 0]),
-            (name, Some(Unit::Ages)) => {
-                words.extend([value(name), doubt(skewed + 1 + seen_ages).to_bits(), 0]);
-                seen_ages += 1;
-            }
-            (name, Some(_)) => {
-                let skew = doubt(units.len() + 2 + seen_skewed);
-                words.extend([value(name), doubt(seen_skewed).to_bits(), skew.to_bits()]);
-                seen_skewed += 1;
-            }
-            (name, None) => words.push(value(name)),
-        }
-    }
-    let mut blocks = of_words(words, BlockFigures::read);
-    blocks.age_covariance = doubt(units.len() + 1);
-    blocks
-}
-
-/// Figures of objects from [`ObjectFigures::VALUES`], and if they are a sample also from [`ObjectFigures::DOUBTS`].
-#[must_use]
-pub fn objects_of(numbers: &[f64]) -> ObjectFigures {
-    let values = ObjectFigures::VALUES.len();
-    let of = |names: &[&str], name: &str, first: usize| {
-        names
-            .iter()
-            .position(|one| *one == name)
-            .and_then(|at| numbers.get(first + at))
-            .copied()
-            .unwrap_or(0.0)
-    };
-    let mut words = Vec::new();
-    for field in ObjectFigures::FIELDS {
-        if field.name == "estimated" {
-            words.push(u64::from(numbers.len() > values));
-            continue;
-        }
-        words.push((of(&ObjectFigures::VALUES, field.name, 0) as i64).cast_unsigned());
-        if field.c_type == "memintro_estimated" {
-            let doubt =
-                |kind: &str| of(&ObjectFigures::DOUBTS, &format!("{}_{kind}", field.name), values).to_bits();
-            words.extend([doubt("variance"), doubt("skew")]);
-        }
-    }
-    of_words(words, ObjectFigures::read)
-}
-
-/// Bytes and blocks of some age, as rows have them: both values, and if they are estimates both variances and both skews.
-#[must_use]
-pub fn old_of(numbers: &[f64]) -> (Estimated, Estimated) {
-    let at = |index: usize| numbers.get(index).copied().unwrap_or(0.0);
-    let one = |index: usize| Estimated {
-        value: (at(index) as i64).cast_unsigned(),
-        variance: at(index + 2),
-        skew: at(index + 4),
-    };
-    (one(0), one(1))
-}
-
-/// A record from the numbers that make it up in memory.
-pub(super) fn of_words<T: Default>(
-    words: Vec<u64>,
-    read: impl FnOnce(&mut dyn FnMut() -> Option<u64>) -> Option<T>,
-) -> T {
-    let mut words = words.into_iter();
-    read(&mut || words.next()).unwrap_or_default()
 }
 
 /// Bytes that a snapshot has because they are not UTF-8.

@@ -12,7 +12,6 @@ mod sum;
 use memintro_abi::Figures;
 
 pub use dump::NativeNames;
-pub use json::{blocks_of, doubts, objects_of, old_of};
 pub use process::{Fact, Process};
 pub use read::Error;
 pub use read::rows::record;

@@ -82,7 +82,7 @@ macro_rules! define_process {
             }
 
             /// From members of JSON, which were checked.
-            pub(super) fn of(map: &Map<String, Value>) -> Self {
+            pub(super) fn from_members(map: &Map<String, Value>) -> Self {
                 Self { $($name: map.get(stringify!($name)).and_then(Field::of)),+ }
             }
         }

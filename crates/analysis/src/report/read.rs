@@ -120,7 +120,8 @@ impl Parts {
             sites.live_bytes_left_out = number("live_bytes").and_then(Value::as_i64).unwrap_or(0);
             sites.variance_left_out = number("variance").and_then(Value::as_f64);
         }
-        let process = others.get("process").and_then(Value::as_object).map(Process::of).unwrap_or_default();
+        let process =
+            others.get("process").and_then(Value::as_object).map(Process::from_members).unwrap_or_default();
         Report { process, totals: self.totals, sites, stacks: self.stacks, older_than: None, root }
     }
 }

@@ -92,10 +92,7 @@ impl Adding {
 
     fn add(&mut self, place: usize, sites: &Sites, site: &Site) {
         let Some(known) = self.sum.list.get_mut(place) else { return };
-        known.record.blocks.add(&site.record.blocks);
-        known.record.objects.add(&site.record.objects);
-        known.record.old_bytes.add(&site.record.old_bytes);
-        known.record.old_blocks.add(&site.record.old_blocks);
+        known.record.add(&site.record);
         known.knows_old &= site.knows_old;
         // Those of the process that has more samples: shares of different processes cannot be added up.
         let Some(callers) = sites.callers_of(site) else { return };

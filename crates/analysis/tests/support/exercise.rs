@@ -28,7 +28,8 @@ pub(crate) fn exercise(file: &[u8]) -> Result<usize, Error> {
         let counts = [dump.header.texts, dump.header.frames, dump.header.nodes, dump.header.stacks];
         bytes += counts.iter().zip(sizes).map(|(count, size)| *count as usize * size).sum::<usize>();
     }
-    assert!(dump.header.figures.doubts().iter().all(|doubt| doubt.is_finite() && *doubt >= 0.0));
+    let doubts = dump.header.figures.cells().into_iter().flat_map(|cell| cell.doubts());
+    assert!(doubts.into_iter().all(|doubt| doubt.is_finite() && doubt >= 0.0));
     assert_eq!(dump.sites.len() as u64, dump.header.sites);
     // Nothing is read twice, and nothing beyond the file.
     assert!(bytes <= file.len(), "{bytes} of {}", file.len());

@@ -87,7 +87,7 @@ impl Vitals {
                 .as_array()
                 .into_iter()
                 .flatten()
-                .map(|site| Site::of(Fields(site)))
+                .map(|site| Site::from_fields(Fields(site)))
                 .collect(),
         })
     }
@@ -101,7 +101,7 @@ impl Vitals {
 }
 
 impl Site {
-    fn of(site: Fields<'_>) -> Site {
+    fn from_fields(site: Fields<'_>) -> Site {
         Site {
             name: site.text("name"),
             live_bytes: site.figure("live_bytes"),

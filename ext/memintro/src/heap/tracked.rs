@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use memintro_abi::BlockRecord;
+use memintro_analysis::estimates::Weighed;
 
 use super::classes::Labels;
 use super::functions;
@@ -12,38 +13,24 @@ use crate::atlas::Object;
 /// Live objects of one call site and class.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Sum {
-    pub(crate) objects: f64,
-    pub(crate) bytes: f64,
-    /// Variances and skews, 0 where all objects were followed.
-    variances: [f64; 2],
-    skews: [f64; 2],
+    pub(crate) objects: Weighed,
+    pub(crate) bytes: Weighed,
 }
 
 impl Sum {
     fn add(&mut self, object: &BlockRecord) {
-        let (weight, size) = (object.weight, object.size as f64);
-        let variance = weight * (weight - 1.0);
-        let skew = variance * (weight - 1.0);
-        self.add_all(&Self {
-            objects: weight,
-            bytes: weight * size,
-            variances: [variance, variance * size * size],
-            skews: [skew, skew * size.powi(3)],
-        });
+        self.objects.add(object.weight, 1);
+        self.bytes.add(object.weight, object.size);
     }
 
     fn add_all(&mut self, other: &Self) {
-        self.objects += other.objects;
-        self.bytes += other.bytes;
-        self.variances = [0, 1].map(|at: usize| self.variances[at] + other.variances[at]);
-        self.skews = [0, 1].map(|at: usize| self.skews[at] + other.skews[at]);
+        self.objects.add_all(&other.objects);
+        self.bytes.add_all(&other.bytes);
     }
 
-    /// Those of objects and of bytes, as if one object more had been sampled; `None` if all were followed.
+    /// Those of objects and of bytes; `None` if all were followed.
     pub(crate) fn standard_errors(&self) -> Option<(f64, f64)> {
-        let error = |variance: f64, skew: f64| (variance + (skew / variance).powi(2)).sqrt();
-        (self.variances[0] > 0.0)
-            .then(|| (error(self.variances[0], self.skews[0]), error(self.variances[1], self.skews[1])))
+        self.objects.is_estimated().then(|| (self.objects.standard_error(), self.bytes.standard_error()))
     }
 }
 

@@ -6,10 +6,12 @@
 use std::ffi::c_void;
 
 use magnus::{Error, RArray, RHash, RModule, Ruby, function, prelude::*};
-use memintro_abi::{BlockRecord, Estimated, SITE_ALONE};
+use memintro_abi::{BlockRecord, SITE_ALONE};
+use memintro_analysis::estimates::Weighed;
 use memintro_analysis::sites::Aged;
 
 use super::native::{check, visit};
+use super::site_rows::cells_row;
 use crate::contents;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -49,74 +51,33 @@ pub(super) fn sums(ruby: &Ruby, min_age: u32) -> Result<Vec<Sum>, Error> {
 /// Live blocks of a call site: those that were counted, and those that the samples stand for.
 #[derive(Clone, Default)]
 pub(super) struct Sum {
-    bytes: u64,
-    blocks: u64,
-    estimated_bytes: f64,
-    estimated_blocks: f64,
-    bytes_variance: f64,
-    blocks_variance: f64,
-    bytes_skew: f64,
-    blocks_skew: f64,
+    bytes: Weighed,
+    blocks: Weighed,
 }
 
 impl Sum {
     pub(super) fn add(&mut self, block: &BlockRecord) {
-        // A sample of weight 1 is as certain as a counted block.
-        if block.weight <= 1.0 {
-            self.bytes += block.size;
-            self.blocks += 1;
-            return;
-        }
-        let size = block.size as f64;
-        let variance = block.weight * (block.weight - 1.0);
-        self.estimated_bytes += block.weight * size;
-        self.estimated_blocks += block.weight;
-        self.bytes_variance += variance * size * size;
-        self.blocks_variance += variance;
-        let skew = variance * (block.weight - 1.0);
-        self.bytes_skew += skew * size * size * size;
-        self.blocks_skew += skew;
+        self.bytes.add(block.weight, block.size);
+        self.blocks.add(block.weight, 1);
     }
 
     /// Whether there is any such block.
     pub(super) fn is_any(&self) -> bool {
-        self.blocks > 0 || self.is_estimated()
+        self.blocks.sum().value > 0
     }
 
     /// The same as plain figures.
     pub(super) fn aged(&self) -> Aged {
-        Aged {
-            bytes: Estimated {
-                value: self.bytes + self.estimated_bytes.round() as u64,
-                variance: self.bytes_variance,
-                skew: self.bytes_skew,
-            },
-            blocks: Estimated {
-                value: self.blocks + self.estimated_blocks.round() as u64,
-                variance: self.blocks_variance,
-                skew: self.blocks_skew,
-            },
-            ..Aged::default()
-        }
+        Aged { bytes: self.bytes.sum(), blocks: self.blocks.sum(), ..Aged::default() }
     }
 
     fn is_estimated(&self) -> bool {
-        self.estimated_blocks > 0.0
+        self.blocks.is_estimated()
     }
 
-    /// Bytes, blocks and, if they are estimates, the variances and the skews of both.
+    /// Bytes, blocks and, if they are estimates, variance and skew of each.
     pub(super) fn row(&self, ruby: &Ruby) -> Result<RArray, Error> {
-        let row = ruby.ary_new_capa(6);
-        let aged = self.aged();
-        row.push(aged.bytes.value)?;
-        row.push(aged.blocks.value)?;
-        if self.is_estimated() {
-            row.push(self.bytes_variance)?;
-            row.push(self.blocks_variance)?;
-            row.push(self.bytes_skew)?;
-            row.push(self.blocks_skew)?;
-        }
-        Ok(row)
+        cells_row(ruby, &[self.bytes.sum(), self.blocks.sum()], self.is_estimated())
     }
 }
 

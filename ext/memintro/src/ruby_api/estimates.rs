@@ -1,13 +1,13 @@
 //! `Memintro::Native.estimate` and its relatives: what is known of the error of a figure, for `Memintro::Estimates`.
 
-use magnus::{Error, Integer, RArray, RModule, Symbol, TryConvert, Value, function, prelude::*};
-use memintro_abi::{BlockFigures, Figures, SiteKind};
+use magnus::{Error, RArray, RModule, Symbol, function, prelude::*};
+use memintro_abi::Figures;
 use memintro_analysis::estimates::{Estimate, Estimates, Totals};
-use memintro_analysis::sites::{Aged, Site};
-use memintro_analysis::{figures, report};
+use memintro_analysis::figures;
+use memintro_analysis::sites::Aged;
 
 use super::ractor_safe::ractor_safe;
-use super::site_rows::site_columns;
+use super::site_rows::{self, whole};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     // Ractors may read snapshots.
@@ -45,46 +45,16 @@ fn of_site(
     else {
         return Ok(None);
     };
-    let mut site = site(row)?;
+    let mut site = site_rows::site(row)?;
     site.aged = aged.map(|blocks| {
-        let (bytes, blocks) = report::old_of(&blocks);
-        let (object_bytes, objects) = report::old_of(&aged_objects.unwrap_or_default());
+        let [bytes, blocks] = site_rows::old_of(&blocks);
+        let [object_bytes, objects] = site_rows::old_of(&aged_objects.unwrap_or_default());
         Aged { bytes, blocks, objects, object_bytes }
     });
     Ok(Estimates::of_figure(&site, &figure).map(|(estimate, interval)| known(&estimate, interval)))
 }
 
-/// The figures of a row.
-fn site(row: RArray) -> Result<Site, Error> {
-    let cell = |name: &str| -> Result<Value, Error> {
-        row.entry(site_columns().position(|one| one == name).unwrap_or(usize::MAX >> 1).cast_signed())
-    };
-    let list = |name: &str| Option::<Vec<f64>>::try_convert(cell(name)?);
-    let mut values = Vec::with_capacity(BlockFigures::VALUES.len());
-    for name in BlockFigures::VALUES {
-        values.push(whole(cell(name)?)?);
-    }
-    let mut record = report::record(0, SiteKind::RUBY, 0);
-    record.blocks = report::blocks_of(&values, list("variances")?.as_deref());
-    if let Some(old) = list("old")? {
-        (record.old_bytes, record.old_blocks) = report::old_of(&old);
-    }
-    if let Some(objects) = list("objects")? {
-        record.objects = report::objects_of(&objects);
-    }
-    Ok(Site { record, text: 0, aged: None, callers: None, stack: None, knows_old: true })
-}
-
-/// A figure as records have it. What is negative is above the middle. A file may have any number.
-fn whole(value: Value) -> Result<u64, Error> {
-    let number = Integer::try_convert(value)?;
-    match number.to_i64().map(i64::cast_unsigned).or_else(|_| number.to_u64()) {
-        Ok(number) => Ok(number),
-        Err(_) => Ok((f64::try_convert(value)? as i64).cast_unsigned()),
-    }
-}
-
-/// Of a figure of totals: their figures, their variances and skews, how many bytes and blocks one sample stands for at
+/// Of a figure of totals: their figures, variance and skew of each, how many bytes and blocks one sample stands for at
 /// least, and whether they are differences.
 fn of_totals(
     values: RArray,
@@ -94,6 +64,7 @@ fn of_totals(
     name: Symbol,
 ) -> Result<Option<Known>, Error> {
     let values = values.into_iter().map(whole).collect::<Result<Vec<u64>, Error>>()?;
-    let all = Totals::with(&Figures::of(&values, &doubts), per_sample.unwrap_or_default(), is_flow);
+    let figures = Figures::from_cells(site_rows::cells(&values, &doubts), true);
+    let all = Totals::with(&figures, per_sample.unwrap_or_default(), is_flow);
     Ok(all.named(&name.name()?).map(|estimate| known(estimate, estimate.interval())))
 }

@@ -400,10 +400,10 @@ fn malloc_figures(
     set: impl Fn(&str, u64) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let (ended, left) = (&found.ended, &found.retained);
-    set("allocations", ended.thread.allocations - begun.thread.allocations)?;
+    set("allocations", ended.thread.allocations.value - begun.thread.allocations.value)?;
     set("allocated_bytes", ended.thread.allocated_bytes - begun.thread.allocated_bytes)?;
-    set("frees", ended.thread.frees - begun.thread.frees)?;
-    set("freed_bytes", ended.thread.freed_bytes - begun.thread.freed_bytes)?;
+    set("frees", ended.thread.frees.value - begun.thread.frees.value)?;
+    set("freed_bytes", ended.thread.freed_bytes.value - begun.thread.freed_bytes.value)?;
     set("retained_blocks", left[0])?;
     set("retained_bytes", left[1])?;
     set("process_allocations", ended.process.allocations.value - begun.process.allocations.value)?;

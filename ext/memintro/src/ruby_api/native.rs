@@ -153,36 +153,26 @@ fn totals(ruby: &Ruby) -> Result<RArray, Error> {
     Ok(array)
 }
 
-/// The totals in the order that `Memintro::Totals` expects. The variances and skews come last, or nil; of this process
+/// The totals in the order that `Memintro::Totals` expects. Variance and skew of each come last, or nil; of this process
 /// also what one sample would have stood for, if there is none.
 pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> Result<RArray, Error> {
-    let array = ruby.ary_from_iter(figures.values());
-    array.push((figures.estimated != 0).then(|| ruby.ary_from_iter(figures.doubts())))?;
+    let array = ruby.ary_from_iter(figures.cells().map(|cell| cell.value));
+    let doubts = || figures.cells().into_iter().flat_map(|cell| cell.doubts());
+    array.push((figures.estimated != 0).then(|| ruby.ary_from_iter(doubts())))?;
     Ok(array)
 }
 
+/// The figures of this thread as `Memintro::ThreadTotals` takes them.
 fn thread_totals(ruby: &Ruby) -> Result<RArray, Error> {
     let mut figures = ThreadFigures::default();
     if let Some(api) = hook_link::found() {
         // SAFETY: a valid record.
         unsafe { (api.thread_totals)(&raw mut figures) };
     }
-    let array = ruby.ary_from_iter([
-        figures.allocated_bytes,
-        figures.freed_bytes,
-        figures.allocations,
-        figures.frees,
-    ]);
-    array.push((figures.estimated != 0).then(|| {
-        ruby.ary_from_iter([
-            figures.freed_bytes_variance,
-            figures.allocations_variance,
-            figures.frees_variance,
-            figures.freed_bytes_per_sample,
-            figures.allocations_per_sample,
-            figures.frees_per_sample,
-        ])
-    }))?;
+    let estimates = [figures.freed_bytes, figures.allocations, figures.frees];
+    let array = ruby.ary_from_iter([figures.allocated_bytes].into_iter().chain(estimates.map(|of| of.value)));
+    let doubts = estimates.into_iter().zip(figures.per_sample()).map(|(of, one)| (of.variance, one));
+    array.push((figures.estimated != 0).then(|| ruby.ary_from_iter(doubts)))?;
     Ok(array)
 }
 

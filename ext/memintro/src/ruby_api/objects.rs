@@ -102,8 +102,8 @@ fn object_classes(ruby: &Ruby, sites: Vec<u32>) -> Result<RHash, Error> {
             }
         };
         let figures = ruby.ary_new_capa(4);
-        figures.push(sum.objects.round() as u64)?;
-        figures.push(sum.bytes.round() as u64)?;
+        figures.push(sum.objects.sum().value)?;
+        figures.push(sum.bytes.sum().value)?;
         if let Some((of_objects, of_bytes)) = sum.standard_errors() {
             figures.push(of_objects)?;
             figures.push(of_bytes)?;

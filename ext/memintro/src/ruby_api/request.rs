@@ -52,8 +52,8 @@ fn thread_traffic(ruby: &Ruby) -> Option<RArray> {
         ruby.ary_from_iter([
             Some(BEGINNINGS.load(Ordering::Relaxed)),
             Some(figures.allocated_bytes),
-            exact.then_some(figures.allocations),
-            exact.then_some(figures.freed_bytes),
+            exact.then_some(figures.allocations.value),
+            exact.then_some(figures.freed_bytes.value),
             Some(figures.dropped),
         ])
     });

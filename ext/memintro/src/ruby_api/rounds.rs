@@ -128,7 +128,7 @@ impl Rounds {
             let begun = &state.malloc.begun.thread;
             Ok((
                 now.thread.allocated_bytes - begun.allocated_bytes,
-                now.thread.allocations - begun.allocations,
+                now.thread.allocations.value - begun.allocations.value,
                 made.made - state.objects.made,
                 made.made_bytes - state.objects.made_bytes,
             ))
@@ -221,7 +221,7 @@ impl Rounds {
         let sums = unsafe { heap::tracked::by_class(&records, |_| true) };
         let mut sums: Vec<_> = checked(ruby, sums)?.into_iter().collect();
         sums.sort_by(|(one, this), (other, that)| {
-            that.bytes.total_cmp(&this.bytes).then_with(|| one.cmp(other))
+            that.bytes.sum().value.cmp(&this.bytes.sum().value).then_with(|| one.cmp(other))
         });
         sums.truncate(most);
         let mut examples: HashMap<(u32, Vec<u8>), Vec<u64>> = HashMap::new();
@@ -241,8 +241,8 @@ impl Rounds {
                 names::string(ruby, &path),
                 number,
                 names::string(ruby, &name),
-                sum.objects.round() as u64,
-                sum.bytes.round() as u64,
+                sum.objects.sum().value,
+                sum.bytes.sum().value,
                 ruby.ary_from_vec(addresses),
             ))?;
         }

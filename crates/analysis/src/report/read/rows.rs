@@ -2,11 +2,11 @@
 //! ([`crate::answers`]).
 
 use memintro_abi::{
-    BlockFigures, Estimated, Field, Figures, ObjectFigures, SITE_FIGURES, SiteKind, SiteRecord, Unit,
+    Adds, BlockFigures, Estimated, Figures, ObjectFigures, SITE_FIGURES, SiteKind, SiteRecord, TOTAL_FIGURES,
+    Unit,
 };
 use serde_json::Value;
 
-use super::super::json::of_words;
 use super::Counted;
 use crate::answers::Place;
 use crate::sites::{Aged, Caller, Callers, Frame, Site, Sites};
@@ -52,50 +52,43 @@ impl Object<'_> {
     }
 }
 
-fn whole(value: &Value) -> u64 {
-    value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned)).unwrap_or(0)
+/// A figure, or a list of its value, variance and skew.
+fn estimated(value: &Value) -> Estimated {
+    match value.as_array().map(Vec::as_slice) {
+        Some([value, variance, skew]) => Estimated {
+            value: whole(value),
+            variance: variance.as_f64().unwrap_or(0.0),
+            skew: skew.as_f64().unwrap_or(0.0),
+        },
+        _ => Estimated::exact(whole(value)),
+    }
 }
 
-/// A record from its fields: each is asked for its value, its variance and its skew.
-fn words(
-    fields: &[Field],
-    mut of: impl FnMut(&'static str) -> Result<Estimated, String>,
-) -> Result<Vec<u64>, String> {
-    let mut words = Vec::with_capacity(3 * fields.len());
-    for field in fields {
-        let found = of(field.name)?;
-        words.push(found.value);
-        if field.c_type == "memintro_estimated" {
-            words.extend([found.variance.to_bits(), found.skew.to_bits()]);
-        }
-    }
-    Ok(words)
+fn whole(value: &Value) -> u64 {
+    value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned)).unwrap_or(0)
 }
 
 pub(super) fn totals(value: &Value, place: Place<'_>) -> Result<Figures, String> {
     let of = Object { value, place };
     let is_estimated = of.is("estimated");
-    let words = words(Figures::FIELDS, |name| {
-        let exact = |value| Ok(Estimated::exact(value));
-        match name {
-            "estimated" => exact(u64::from(is_estimated)),
-            "sites" | "generation" => exact(0),
-            _ => {
-                let value = of.whole(name);
-                let is_sum = Figures::VALUES.iter().position(|one| *one == name).is_some_and(|at| at < 4);
-                if !is_estimated || !is_sum {
-                    return exact(value);
-                }
-                // Nothing was sampled: the mean distance of samples says what may have been missed.
-                if value == 0 && of.float_or_zero(&format!("{name}_per_sample")) <= 0.0 {
-                    return exact(0);
-                }
-                let origin = if name.ends_with("_bytes") { "allocated_bytes" } else { "allocations" };
-                Ok(Estimated { value, ..of.doubts(name, Some(origin))? })
+    let cell = |name: &'static str| {
+        let figure = TOTAL_FIGURES.iter().find(|figure| figure.name == name);
+        let value = of.whole(name);
+        match figure.map(|figure| (figure.adds, figure.unit)) {
+            // Nothing was sampled: the mean distance of samples says what may have been missed.
+            Some((Adds::Sum, _)) if value == 0 && of.float_or_zero(&format!("{name}_per_sample")) <= 0.0 => {
+                Ok(Estimated::default())
             }
+            Some((Adds::Sum, unit)) if is_estimated => {
+                let origin = if unit == Unit::Bytes { "allocated_bytes" } else { "allocations" };
+                Ok(of.doubts(name, Some(origin))?.with(value))
+            }
+            Some((Adds::State, _)) => Ok(Estimated::default()),
+            _ => Ok(Estimated::exact(value)),
         }
-    })?;
-    Ok(of_words(words, Figures::read))
+    };
+    let cells: Vec<Estimated> = Figures::VALUES.into_iter().map(cell).collect::<Result<_, String>>()?;
+    Ok(Figures::from_cells(cells, is_estimated))
 }
 
 fn kind(value: &Value) -> SiteKind {
@@ -165,46 +158,33 @@ pub(super) fn add_site(
 
 fn blocks(of: &Object<'_>, objects: &ObjectFigures) -> Result<BlockFigures, String> {
     let marked = of.whole("live_bytes").wrapping_sub(of.whole("growth"));
-    let unit = |name: &str| SITE_FIGURES.iter().find(|figure| figure.name == name).map(|figure| figure.unit);
-    let estimated = if of.is("estimated") {
-        let found = words(BlockFigures::FIELDS, |name| {
-            if name == "estimated" || name == "age_covariance" || name.starts_with("max_") {
-                return Ok(Estimated::default());
-            }
-            let (name, unit) =
-                if name == "marked_bytes" { ("growth", Some(Unit::Bytes)) } else { (name, unit(name)) };
-            of.doubts(
-                name,
-                match unit {
-                    Some(Unit::Bytes | Unit::Change) => Some("total_bytes"),
-                    Some(Unit::Ages | Unit::Age | Unit::MeanAge) => None,
-                    _ => Some("allocations"),
-                },
-            )
-        })?;
-        let doubts = of_words(found, BlockFigures::read);
-        let is_none =
-            doubts.sums().iter().all(|of| of.variance <= 0.0) && doubts.marked_bytes.variance <= 0.0;
-        // Only the objects were sampled.
-        (objects.estimated == 0 || !is_none).then_some(doubts)
-    } else {
-        None
+    let cell = |name: &'static str| match name {
+        "marked_bytes" => Estimated::exact(marked),
+        _ => Estimated::exact(of.whole(name)),
     };
-    let doubts = estimated.unwrap_or_default();
-    let of_sum = |name: &str| {
-        let at = BlockFigures::VALUES.iter().position(|one| *one == name)?;
-        doubts.sums().get(at).copied()
-    };
-    let found = words(BlockFigures::FIELDS, |name| match name {
-        "estimated" => Ok(Estimated::exact(u64::from(estimated.is_some()))),
-        "age_covariance" => Ok(Estimated::default()),
-        "marked_bytes" => Ok(Estimated { value: marked, ..doubts.marked_bytes }),
-        _ => Ok(Estimated { value: of.whole(name), ..of_sum(name).unwrap_or_default() }),
-    })?;
-    let mut blocks = of_words(found, BlockFigures::read);
-    if estimated.is_some() {
-        blocks.age_covariance = covariance(of, &blocks)?;
+    let exact = || BlockFigures::VALUES.into_iter().map(cell);
+    if !of.is("estimated") {
+        return Ok(BlockFigures::from_cells(exact(), 0.0, false));
     }
+    let estimate = |(name, cell): (&'static str, Estimated)| {
+        let figure = SITE_FIGURES.iter().find(|figure| figure.name == name);
+        let (name, origin) = match figure.map(|figure| (figure.adds, figure.unit)) {
+            Some((Adds::Max, _)) => return Ok(cell),
+            Some((_, Unit::Ages)) => (name, None),
+            Some((_, Unit::Bytes)) => (name, Some("total_bytes")),
+            Some(_) => (name, Some("allocations")),
+            None => ("growth", Some("total_bytes")),
+        };
+        Ok(of.doubts(name, origin)?.with(cell.value))
+    };
+    let cells: Vec<Estimated> =
+        BlockFigures::VALUES.into_iter().zip(exact()).map(estimate).collect::<Result<_, String>>()?;
+    // Only the objects were sampled.
+    if objects.estimated != 0 && cells.iter().all(|cell| cell.variance <= 0.0) {
+        return Ok(BlockFigures::from_cells(exact(), 0.0, false));
+    }
+    let mut blocks = BlockFigures::from_cells(cells, 0.0, true);
+    blocks.age_covariance = covariance(of, &blocks)?;
     Ok(blocks)
 }
 
@@ -256,22 +236,18 @@ fn objects(of: Object<'_>) -> Result<ObjectFigures, String> {
     };
     let of = Object { value, place: Place::Member(&of.place, "objects") };
     let are_sampled = value.get("allocations_variance").is_some_and(Value::is_number);
-    let found = words(ObjectFigures::FIELDS, |name| {
-        if name == "estimated" {
-            return Ok(Estimated::exact(u64::from(are_sampled)));
+    let cell = |name: &'static str| {
+        let doubt = |kind: &str| of.float(&format!("{name}_{kind}"));
+        let exact = Estimated::exact(of.whole(name));
+        // What was live at the mark has none.
+        if are_sampled && ObjectFigures::ESTIMATES.contains(&name) {
+            Ok(Estimated { variance: doubt("variance")?, skew: doubt("skew")?, ..exact })
+        } else {
+            Ok(exact)
         }
-        let doubt = |kind: &str| {
-            let name = format!("{name}_{kind}");
-            // What was live at the mark has none.
-            if are_sampled && ObjectFigures::DOUBTS.contains(&name.as_str()) {
-                of.float(&name)
-            } else {
-                Ok(0.0)
-            }
-        };
-        Ok(Estimated { value: of.whole(name), variance: doubt("variance")?, skew: doubt("skew")? })
-    })?;
-    Ok(of_words(found, ObjectFigures::read))
+    };
+    let cells: Vec<Estimated> = ObjectFigures::VALUES.into_iter().map(cell).collect::<Result<_, String>>()?;
+    Ok(ObjectFigures::from_cells(cells, are_sampled))
 }
 
 fn native_callers(site: &Value) -> Option<Callers> {
@@ -325,17 +301,18 @@ fn stack(value: &Value, id: usize) -> Row {
     let figures = BlockFigures::VALUES.len();
     let cell = |at: usize| value.get(at).unwrap_or(&Value::Null);
     let list = |at: usize| cell(3 + figures + at).as_array();
-    let numbers =
-        |at: usize| list(at).map(|list| list.iter().filter_map(Value::as_f64).collect::<Vec<f64>>());
     let mut record = record(id, kind(cell(0)), whole(cell(2)) as u32);
-    let values: Vec<u64> = (3..3 + figures).map(|at| whole(cell(at))).collect();
-    let old = numbers(1);
-    record.blocks = super::super::json::blocks_of(&values, numbers(0).as_deref());
-    if let Some(old) = &old {
-        (record.old_bytes, record.old_blocks) = super::super::json::old_of(old);
+    let cells = (3..3 + figures).map(cell);
+    let covariance = cell(3 + figures).as_f64();
+    record.blocks =
+        BlockFigures::from_cells(cells.map(estimated), covariance.unwrap_or(0.0), covariance.is_some());
+    let old = list(1);
+    if let Some([bytes, blocks]) = old.map(Vec::as_slice) {
+        (record.old_bytes, record.old_blocks) = (estimated(bytes), estimated(blocks));
     }
-    if let Some(objects) = numbers(2) {
-        record.objects = super::super::json::objects_of(&objects);
+    if let Some(objects) = list(2) {
+        let are_sampled = objects.iter().any(Value::is_array);
+        record.objects = ObjectFigures::from_cells(objects.iter().map(estimated), are_sampled);
     }
     let frames = list(3).map(|frames| frames.iter().map(|number| whole(number) as u32).collect());
     (record, text(cell(1)).unwrap_or_default(), old.is_some(), frames)
