@@ -25,7 +25,8 @@ RSpec.describe "an account that does not wait", :vm, :vm_long do
     expect([quick[:ranges], slow[:ranges]]).to eq([2, 0])
     # The copies themselves read lists of other lengths.
     %i[rss other own file].each { |key| expect(quick[key]).to be_within(256 << 10).of(slow[key]), key.to_s }
-    expect(quick[:zero]).to eq(slow[:zero]).and eq((16 << 20) - 4096)
+    # 16 MiB but the page that was written to. A page that Ruby or the C library has only read may be there, too.
+    expect([quick[:zero], slow[:zero]]).to all(be_between((16 << 20) - 4096, (16 << 20) + (16 << 10)))
     expect(quick[:other]).to be_between((5 << 20) + (160 << 10), 6 << 20)
     expect(quick[:file]).to be > 3 << 20
   end
