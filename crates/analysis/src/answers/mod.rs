@@ -1,6 +1,7 @@
-//! What others may write: the answers of the control socket, reports and snapshots. Each has one definition, a [`Kind`] with the
-//! fields, their types and their bounds. [`read`] checks a text by it while it parses, so that a hostile text takes no more
-//! memory than a valid one; what sends an answer picks its fields by the same definition; docs/protocol.md has it in words.
+//! What others may write: the answers of the control socket, reports and snapshots. Each has one definition, a [`Kind`]
+//! with the fields, their types and their bounds. [`read()`] checks a text by it while it parses, so that a hostile text
+//! takes no more memory than a valid one. The sender of an answer picks its fields by the same definition;
+//! docs/protocol.md has it in words.
 //!
 //! A wrong field is refused by name, and an unknown field is left out.
 

@@ -1,9 +1,9 @@
 //! A report as JSON: `version`, `process`, `totals`, `call_sites`, and `frames` with `stacks` if there are whole stacks.
 //!
 //! All stacks are written, because a line may have many small ones. A frame stands there once. A stack is a list: kind,
-//! name, line, the figures of [`BlockFigures::VALUES`], the covariance of ages with frees, what is old, the figures of
-//! objects, and the numbers of its frames, the innermost first; null for what is not known. An estimate is a list of its
-//! value, variance and skew.
+//! name, line, the figures of [`memintro_abi::BlockFigures::VALUES`], the covariance of ages with frees, what is old, the
+//! figures of objects, and the numbers of its frames, the innermost first; null for what is not known. An estimate is a
+//! list of its value, variance and skew.
 
 use std::io::{self, Write};
 
