@@ -9,7 +9,7 @@ module Native
   # The licenses of all code that is linked into the compiled parts and that is not memintro's own: the crates that
   # cargo links, the fonts in them, and Rust's standard library with its own crates. Most of these licenses ask that
   # their text goes along with the binary. Equal texts are printed once. The result depends only on Cargo.lock and on
-  # Rust's version.
+  # Rust's version. cargo-about lists crates alone: not the fonts in them, nor the standard library and its crates.
   class Licenses
     # Name of the file in the gem.
     FILE = "THIRD_PARTY_LICENSES"
