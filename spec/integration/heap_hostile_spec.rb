@@ -303,7 +303,7 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
     # Of two dumps, each has its line; a line end in a name begins none.
     File.write(path("two\nlines"), "x\n")
     said = heap("diff", path("two\nlines"), path("empty")).stderr.lines
-    expect(said.first).to match(/two\\nlines: byte 0: a line does not begin with \{/)
+    expect(said.first).to match(/two\\x0Alines: byte 0: a line does not begin with \{/)
     # Each question to a dump of which one line in two is broken.
     File.write(path("mixed"), Array.new(200) { |i| i.odd? ? line.sub("10", (i * 8).to_s(16)) : "{\"address\":\n" }.join)
     mixed = heap("histo", "--json", path("mixed"))

@@ -58,7 +58,7 @@ RSpec.describe "Processes of a native program under the hook", :race do
     leave("now") do |result, dump, files|
       expect(result.must_succeed.stdout).to eq "0\n"
       expect(files).to eq ["dump"]
-      expect(dump).to include(magic: "MEMINTR\x01".b, version: 16_038, signal: 0, status: -(2**31), mode: 0o600)
+      expect(dump).to include(magic: "MEMINTR\x01".b, version: 17_038, signal: 0, status: -(2**31), mode: 0o600)
       expect(dump[:live_bytes]).to be_between(60_000, 60_000 + 200_000)
     end
   end

@@ -67,10 +67,11 @@ class FakeNative
   def sites = rows
 
   def top_sites(count, by)
-    figure = Memintro::CallSites::FIGURES.fetch(by)
+    column = Memintro::CallSites::FIGURES.fetch(by)
+    figure = ->(row) { column ? row[column] : Memintro::SiteRow.public_send(by, row) }
     sorted = rows.sort_by { |row| [-figure.call(row), row[0]] }
     rest = sorted.drop(count)
-    [sorted.first(count), rest.size, rest.sum(&Memintro::CallSites::FIGURES[:live_bytes]), nil]
+    [sorted.first(count), rest.size, rest.sum { |row| Memintro::SiteRow.live_bytes(row) }, nil]
   end
 
   def live_by_site(age) = (@calls << [:live_by_site, age]) && aged

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require_relative "../support/doubts"
 require "memintro"
 require "memintro/logging/memory_log"
 
@@ -26,14 +27,14 @@ RSpec.describe "Memintro::MemoryReading" do
     allow(Memintro).to receive_messages(tracking?: true, totals: totals)
     expect(line(90 << 30, 0, Struct.new(:passed_ms).new(75_432.16)))
       .to match(/ 0\.0 Million, malloc_live: 81920\.0 MB, gc_count: \d+, gc_time: 75432\.2 ms\z/)
-    rough = Memintro::Totals.new(90 << 30, 10 << 30, 10, 4, 0, 64, 0, [1.0 * (1 << 62), 0.0, 1.0, 0.0])
+    rough = Memintro::Totals.new(90 << 30, 10 << 30, 10, 4, 0, 64, 0, Doubts.of_totals([1.0 * (1 << 62), 0.0, 1.0, 0.0]))
     allow(Memintro).to receive(:totals).and_return(rough)
     expect(line(90 << 30, 0, Struct.new(:passed_ms).new(nil)))
       .to match(/malloc_live: 81920\.0 MB \(estimate ±2048\.0 MB\), gc_count: \d+\z/)
   end
 
   it "has the same figures in logfmt and JSON, by the names of requests' lines" do
-    totals = Memintro::Totals.new(9_000, 1_000, 10, 4, 0, 64, 0, [250_000.0, 0.0, 1.0, 0.0])
+    totals = Memintro::Totals.new(9_000, 1_000, 10, 4, 0, 64, 0, Doubts.of_totals([250_000.0, 0.0, 1.0, 0.0]))
     allow(Memintro).to receive_messages(tracking?: true, totals: totals, rss: 1_000_000)
     allow(GC).to receive_messages(stat: 20_000, count: 12)
     reading = Memintro::MemoryReading.new(true, 3.25)

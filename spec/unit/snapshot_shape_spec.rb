@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require_relative "../support/doubts"
 require_relative "../../lib/memintro"
 require "timeout"
 
@@ -32,7 +33,7 @@ RSpec.describe "A snapshot from a file" do
   let(:malloc) do
     rows = [[0, :ruby, "/app/a.rb", 3, 9, 2, 900, 100, 6, 4, 0, [1.0, 0.5, 90.0, 40.0, 70.0, 3.0, 2.0]],
             [1, :native, "libz.so(f+0x1)", 0, 5, 0, 500, 0, 0, 0, 0, [1.0, 0.0, 50.0, 0.0, 50.0, 0.0, 0.0]]]
-    totals = Memintro::Totals.new(1400, 100, 14, 2, 0, 4096, 0, [140.0, 40.0, 2.0, 0.5])
+    totals = Memintro::Totals.new(1400, 100, 14, 2, 0, 4096, 0, Doubts.of_totals([140.0, 40.0, 2.0, 0.5]))
     { "totals" => totals.to_h, "call_sites_left_out" => 3,
       "call_sites" => rows.map { |row| Memintro::CallSite.new(row).to_h } }
       .then { |plain| JSON.parse(JSON.generate(plain)) }

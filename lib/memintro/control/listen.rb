@@ -31,6 +31,8 @@ module Memintro
 
       MainRactor.only
       name = checked_listener_name(name)
+      return start_to_listen(name) unless in_signal_handler?
+
       # A signal handler cannot load files or take locks, so another thread does.
       starter = Thread.new { start_to_listen(name) }
       starter.report_on_exception = false
@@ -66,6 +68,13 @@ module Memintro
     rescue ThreadError => e
       raise ListenError, "this process cannot listen: #{e.message}; end other threads, or raise the limit " \
                          "(ulimit -u, pids.max of the control group), and try again"
+    end
+
+    # Ruby refuses locks there.
+    def in_signal_handler?
+      Mutex.new.synchronize { false }
+    rescue ThreadError
+      true
     end
 
     # No autoload: what asks other processes is below the same constant, and takes less.
