@@ -27,7 +27,8 @@ RSpec.describe "Memintro::MemoryReading" do
     allow(Memintro).to receive_messages(tracking?: true, totals: totals)
     expect(line(90 << 30, 0, Struct.new(:passed_ms).new(75_432.16)))
       .to match(/ 0\.0 Million, malloc_live: 81920\.0 MB, gc_count: \d+, gc_time: 75432\.2 ms\z/)
-    rough = Memintro::Totals.new(90 << 30, 10 << 30, 10, 4, 0, 64, 0, Doubts.of_totals([1.0 * (1 << 62), 0.0, 1.0, 0.0]))
+    rough = Memintro::Totals.new(90 << 30, 10 << 30, 10, 4, 0, 64, 0,
+                                 Doubts.of_totals([1.0 * (1 << 62), 0.0, 1.0, 0.0]))
     allow(Memintro).to receive(:totals).and_return(rough)
     expect(line(90 << 30, 0, Struct.new(:passed_ms).new(nil)))
       .to match(/malloc_live: 81920\.0 MB \(estimate ±2048\.0 MB\), gc_count: \d+\z/)
