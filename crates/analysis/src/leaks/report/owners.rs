@@ -98,7 +98,8 @@ fn owner(
     let left = if garbage[2] > 0 { named(before.sites_of(class, Some(now)), facts) } else { Vec::new() };
     let &[objects, blocks, bytes, silent_objects, tracked_objects, tracked_bytes] = owned;
     let first = if garbage[2] > bytes { left.first() } else { sites.first() };
-    let library = first.filter(|first| first.2 >= WEIGHTY).and_then(|first| library(first.0, facts));
+    let library =
+        first.filter(|first| first.2 >= WEIGHTY).and_then(|first| library((facts.callers)(first.0)));
     let listed = |rows: Vec<(u32, String, i64)>| -> Sites {
         rows.into_iter().take(MOST).map(|(_, name, bytes)| (name, bytes)).collect()
     };
@@ -129,26 +130,31 @@ fn named(sites: Vec<(u32, i64)>, facts: &Facts<'_>) -> Vec<(u32, String, i64)> {
     rows
 }
 
-/// The library that most allocations of a call site came from or through, by samples.
-fn library(site: u32, facts: &Facts<'_>) -> Option<String> {
-    let mut shares: Vec<(String, f64)> = Vec::new();
-    for (frames, share) in (facts.callers)(site) {
+/// Of two libraries that nearly the same allocations came through, the inner one asked for them: each step outwards counts
+/// for a tenth less.
+const STEP_OUTWARDS: f64 = 0.9;
+
+/// The library that most allocations of a call site came from or through, by samples: of native callers, the frames, the
+/// innermost first, and the share.
+fn library(callers: Vec<(Vec<String>, f64)>) -> Option<String> {
+    let mut weights: Vec<(String, f64)> = Vec::new();
+    for (frames, share) in callers {
         let mut names: Vec<&str> = Vec::new();
         for name in frames.iter().filter_map(|frame| library_of(frame)) {
             if !names.contains(&name) {
                 names.push(name);
             }
         }
-        // The innermost of equal ones.
-        for (place, name) in names.into_iter().enumerate() {
-            let part = share - place as f64 * 1e-6;
-            match shares.iter_mut().find(|(known, _)| known == name) {
-                Some((_, sum)) => *sum += part,
-                None => shares.push((name.to_owned(), part)),
+        let mut weight = share;
+        for name in names {
+            match weights.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum += weight,
+                None => weights.push((name.to_owned(), weight)),
             }
+            weight *= STEP_OUTWARDS;
         }
     }
-    shares.into_iter().rev().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(name, _)| name)
+    weights.into_iter().rev().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(name, _)| name)
 }
 
 /// `libfoo` of `libfoo.so.1(symbol+0x8)`.
@@ -157,4 +163,38 @@ fn library_of(frame: &str) -> Option<&str> {
     let is_end = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_');
     let end = file.match_indices(".so").find(|(at, mark)| file.get(at + mark.len()..).is_some_and(is_end));
     Some(end.and_then(|(at, _)| file.get(..at)).unwrap_or(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn library_by(callers: &[(&[&str], f64)]) -> Option<String> {
+        let owned = |frames: &[&str]| frames.iter().map(|frame| (*frame).to_owned()).collect();
+        library(callers.iter().map(|(frames, share)| (owned(frames), *share)).collect())
+    }
+
+    const CORE: &str = "libMagickCore-6.Q16.so.6(AcquireQuantumMemory+0x1c)";
+    const BINDING: &str = "RMagick2.so(+0x42641)";
+
+    #[test]
+    fn names_the_library_that_asks_though_its_caller_asks_for_a_little_more() {
+        assert_eq!(
+            library_by(&[(&[CORE, BINDING], 0.97), (&[BINDING], 0.03)]).as_deref(),
+            Some("libMagickCore-6.Q16")
+        );
+        assert_eq!(library_by(&[(&[CORE, BINDING], 0.5), (&[BINDING], 0.5)]).as_deref(), Some("RMagick2"));
+        assert_eq!(
+            library_by(&[(&["libc.so.6(strdup+0x9)"], 0.4), (&[CORE], 0.6)]).as_deref(),
+            Some("libMagickCore-6.Q16")
+        );
+        assert_eq!(library_by(&[]), None);
+    }
+
+    #[test]
+    fn takes_the_end_off_a_library_s_name() {
+        let names =
+            ["libz.so.1(deflate+0x1)", "a.so", "libsomething.so_far.so(x)", "(other)"].map(library_of);
+        assert_eq!(names, [Some("libz"), Some("a"), Some("libsomething.so_far"), None]);
+    }
 }
