@@ -174,14 +174,15 @@ RSpec.describe "details of an account", :vm do
     RUBY
     (grown, reached, sentence), (grown_more, same, leak) = result
     expect(grown).to be_between(800 * 30_000, 800 * 31_000)
-    # Another object may seem to lead to the memory of a few, by a word that is no pointer.
-    expect(reached[:classes].first).to include(name: "OpenSSL::BN", objects: be_between(790, 800),
-                                               bytes: be_between(790 * 30_000, 800 * 31_000))
+    # Another object may seem to lead to the memory of a few, by a word that is no pointer; on 3.4, of some twenty.
+    few = RUBY_VERSION.start_with?("3.4.") ? 760 : 790
+    expect(reached[:classes].first).to include(name: "OpenSSL::BN", objects: be_between(few, 800),
+                                               bytes: be_between(few * 30_000, 800 * 31_000))
     expect(sentence).to match(/\d+ objects lead to 2[34]\.\d MiB of it, and their C extension tells Ruby no size/)
-      .and match(/most from (?:79\d|800) OpenSSL::BN \(2/)
+      .and match(/most from (?:7[6-9]\d|800) OpenSSL::BN \(2/)
       .and include('Memintro.holders("OpenSSL::BN") says what holds them, and Memintro.leaks which')
     expect(grown_more - grown).to be_within(2 << 20).of(1500 * 40_000)
-    expect(same[:classes].first).to include(name: "OpenSSL::BN", objects: be_between(790, 800))
+    expect(same[:classes].first).to include(name: "OpenSSL::BN", objects: be_between(few, 800))
     expect(leak).to match(/: a leak in C code, or a library's cache\. \d+ objects whose C extension tells Ruby no /)
   end
 
