@@ -215,52 +215,44 @@ macro_rules! define_blocks {
 }
 crate::site_figures!(define_blocks);
 
-macro_rules! define_objects {
+/// A record of figures that add up: sums, exact ones, and those of what is old.
+macro_rules! define_record {
     (
+        $(#[$about:meta])* $record:ident $(#[$about_estimated:meta])* estimated
         sums { $($(#[doc = $sum_doc:literal])+ $sum:ident: $sum_unit:ident;)+ }
         exact { $($(#[doc = $exact_doc:literal])+ $exact:ident: $exact_unit:ident;)+ }
-        maxima {}
-        old { $($(#[doc = $old_doc:literal])+ $old:ident: $old_unit:ident;)+ }
-        all $all:tt
+        old { $($(#[doc = $old_doc:literal])+ $old:ident: $old_unit:ident;)* }
     ) => {
-        define_table! {
-            /// The figures of a call site's objects.
-            OBJECT_FIGURES $all
-        }
-
-        /// The objects of a call site. Their bytes are those of their slots; what an object has from malloc is a block.
+        $(#[$about])*
         #[repr(C)]
         #[derive(Clone, Copy, Default, Debug, PartialEq)]
-        pub struct ObjectFigures {
+        pub struct $record {
             $($(#[doc = $sum_doc])+ pub $sum: Estimated,)+
             $($(#[doc = $exact_doc])+ pub $exact: u64,)+
-            $($(#[doc = $old_doc])+ pub $old: Estimated,)+
-            /// 1 if objects of the site were sampled.
+            $($(#[doc = $old_doc])+ pub $old: Estimated,)*
+            $(#[$about_estimated])*
             pub estimated: u64,
         }
 
-        impl ObjectFigures {
+        impl $record {
             /// Its fields, in their order.
-            pub const FIELDS: &[Field] = fields! { $(estimated $sum)+ $(whole $exact)+ $(old $old)+ };
+            pub const FIELDS: &[Field] = fields! { $(estimated $sum)+ $(whole $exact)+ $(old $old)* };
             /// The names of [`Self::cells`].
-            pub const VALUES: [&str; [$(stringify!($sum),)+ $(stringify!($exact),)+ $(stringify!($old),)+].len()] =
-                [$(stringify!($sum),)+ $(stringify!($exact),)+ $(stringify!($old),)+];
-            /// Those of them that are estimates where objects are sampled.
-            pub const ESTIMATES: [&str; [$(stringify!($sum),)+ $(stringify!($old),)+].len()] =
-                [$(stringify!($sum),)+ $(stringify!($old),)+];
+            pub const VALUES: [&str; [$(stringify!($sum),)+ $(stringify!($exact),)+ $(stringify!($old),)*].len()] =
+                [$(stringify!($sum),)+ $(stringify!($exact),)+ $(stringify!($old),)*];
 
-            /// Adds what another stack has.
+            /// Adds what another stack or process has.
             pub fn add(&mut self, part: &Self) {
                 $(self.$sum.add(&part.$sum);)+
                 $(self.$exact = self.$exact.wrapping_add(part.$exact);)+
-                $(self.$old.add(&part.$old);)+
+                $(self.$old.add(&part.$old);)*
                 self.estimated |= part.estimated;
             }
 
             /// The figures alone.
             #[must_use]
             pub const fn cells(&self) -> [Estimated; Self::VALUES.len()] {
-                [$(self.$sum,)+ $(Estimated::exact(self.$exact),)+ $(self.$old,)+]
+                [$(self.$sum,)+ $(Estimated::exact(self.$exact),)+ $(self.$old,)*]
             }
 
             /// From [`Self::cells`]. What is missing at their end is 0.
@@ -271,7 +263,7 @@ macro_rules! define_objects {
                 Self {
                     $($sum: next(),)+
                     $($exact: next().value,)+
-                    $($old: next(),)+
+                    $($old: next(),)*
                     estimated: estimated as u64,
                 }
             }
@@ -281,78 +273,56 @@ macro_rules! define_objects {
                 Some(Self {
                     $($sum: Estimated::read(next)?,)+
                     $($exact: next()?,)+
-                    $($old: Estimated::read(next)?,)+
+                    $($old: Estimated::read(next)?,)*
                     estimated: next()?,
                 })
             }
         }
     };
 }
+
+macro_rules! define_objects {
+    (sums $sums:tt exact $exact:tt maxima {} old $old:tt all $all:tt) => {
+        define_table! {
+            /// The figures of a call site's objects.
+            OBJECT_FIGURES $all
+        }
+        define_record! {
+            /// The objects of a call site. Their bytes are those of their slots; what an object has from malloc is a block.
+            ObjectFigures
+            /// 1 if objects of the site were sampled.
+            estimated
+            sums $sums exact $exact old $old
+        }
+        define_estimates! { ObjectFigures $sums $old }
+    };
+}
+
+macro_rules! define_estimates {
+    ($record:ident
+     { $($(#[$sum_doc:meta])+ $sum:ident: $sum_unit:ident;)+ }
+     { $($(#[$old_doc:meta])+ $old:ident: $old_unit:ident;)+ }) => {
+        impl $record {
+            /// Those of [`Self::VALUES`] that are estimates where objects are sampled.
+            pub const ESTIMATES: [&str; [$(stringify!($sum),)+ $(stringify!($old),)+].len()] =
+                [$(stringify!($sum),)+ $(stringify!($old),)+];
+        }
+    };
+}
 crate::object_figures!(define_objects);
 
 macro_rules! define_totals {
-    (
-        sums { $($(#[doc = $sum_doc:literal])+ $sum:ident: $sum_unit:ident;)+ }
-        exact { $($(#[doc = $exact_doc:literal])+ $exact:ident: $exact_unit:ident;)+ }
-        maxima {}
-        old {}
-        all $all:tt
-    ) => {
+    (sums $sums:tt exact $exact:tt maxima {} old {} all $all:tt) => {
         define_table! {
             /// The figures of the process, in the order of JSON.
             TOTAL_FIGURES $all
         }
-
-        /// Totals of the whole process since the last start or clear.
-        #[repr(C)]
-        #[derive(Clone, Copy, Default, Debug, PartialEq)]
-        pub struct Figures {
-            $($(#[doc = $sum_doc])+ pub $sum: Estimated,)+
-            $($(#[doc = $exact_doc])+ pub $exact: u64,)+
+        define_record! {
+            /// Totals of the whole process since the last start or clear.
+            Figures
             /// 1 if there has been sampling since the last start or clear.
-            pub estimated: u64,
-        }
-
-        impl Figures {
-            /// Its fields, in their order.
-            pub const FIELDS: &[Field] = fields! { $(estimated $sum)+ $(whole $exact)+ };
-            /// The names of [`Self::cells`].
-            pub const VALUES: [&str; [$(stringify!($sum),)+ $(stringify!($exact),)+].len()] =
-                [$(stringify!($sum),)+ $(stringify!($exact),)+];
-
-            /// Adds what another process has.
-            pub fn add(&mut self, part: &Self) {
-                $(self.$sum.add(&part.$sum);)+
-                $(self.$exact = self.$exact.wrapping_add(part.$exact);)+
-                self.estimated |= part.estimated;
-            }
-
-            /// The figures alone.
-            #[must_use]
-            pub const fn cells(&self) -> [Estimated; Self::VALUES.len()] {
-                [$(self.$sum,)+ $(Estimated::exact(self.$exact),)+]
-            }
-
-            /// From [`Self::cells`]. What is missing at their end is 0.
-            #[must_use]
-            pub fn from_cells(cells: impl IntoIterator<Item = Estimated>, estimated: bool) -> Self {
-                let mut cells = cells.into_iter();
-                let mut next = || cells.next().unwrap_or_default();
-                Self {
-                    $($sum: next(),)+
-                    $($exact: next().value,)+
-                    estimated: estimated as u64,
-                }
-            }
-
-            /// Reads it from the numbers that make it up in memory.
-            pub fn read(next: Words<'_>) -> Option<Self> {
-                Some(Self {
-                    $($sum: Estimated::read(next)?,)+
-                    $($exact: next()?,)+
-                    estimated: next()?,
-                })
-            }
+            estimated
+            sums $sums exact $exact old {}
         }
     };
 }
