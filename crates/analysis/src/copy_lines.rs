@@ -26,6 +26,19 @@ pub(crate) const fn addressed(numbers: usize) -> Shape {
     Shape { numbers, is_named: false, is_addressed: true }
 }
 
+/// What every copy may write: how far it came, and what it found of the memory of glibc's malloc.
+const COMMON: &[(&str, Shape)] = &[
+    ("stage", numbers(1)),
+    ("lost", numbers(1)),
+    ("glibc", numbers(1)),
+    ("busy", numbers(1)),
+    ("broken", named(1)),
+    ("arena", numbers(8)),
+    ("tcache", numbers(4)),
+    ("fast", numbers(3)),
+    ("mmapped", numbers(3)),
+];
+
 /// One line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
@@ -61,7 +74,7 @@ pub struct CopyLines {
 }
 
 impl CopyLines {
-    /// Reads a text. `shapes`: what follows each word.
+    /// Reads a text. `shapes`: what follows each word that not every copy writes.
     #[must_use]
     pub fn read(text: &[u8], shapes: &'static [(&'static str, Shape)]) -> Self {
         let mut rows: HashMap<&'static str, Vec<Row>> = HashMap::new();
@@ -90,12 +103,22 @@ impl CopyLines {
     pub fn sum_at(&self, word: &str, place: usize) -> i64 {
         self.all(word).iter().fold(0, |sum: i64, row| sum.saturating_add(row.number(place)))
     }
+
+    /// Resident bytes of freed blocks that malloc keeps aside, in caches of threads and in fast bins.
+    pub(crate) fn cached_bytes(&self) -> i64 {
+        self.sum_at("tcache", 2) + self.sum_at("fast", 1)
+    }
+
+    /// Resident bytes that malloc has free: in bins, at the ends of arenas, and kept aside.
+    pub(crate) fn free_bytes(&self) -> i64 {
+        self.sum_at("arena", 3) + self.sum_at("arena", 4) + self.cached_bytes()
+    }
 }
 
 fn row(line: &[u8], shapes: &'static [(&'static str, Shape)]) -> Option<(&'static str, Row)> {
     let mut parts = line.splitn(2, |&byte| byte == b' ');
     let (key, mut rest) = (parts.next()?, parts.next()?);
-    let (word, shape) = shapes.iter().find(|(word, _)| word.as_bytes() == key)?;
+    let (word, shape) = shapes.iter().chain(COMMON).find(|(word, _)| word.as_bytes() == key)?;
     let mut next = || {
         let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
         let (digits, more) = rest.split_at_checked(end)?;

@@ -10,6 +10,7 @@ use memintro_analysis::leaks::nodes::{NO_HOLDER, Node, Nodes, State, TOP, leaf_e
 use memintro_analysis::leaks::ranges;
 use memintro_analysis::leaks::report::{self, Anchor, Leaks, MOST_ANCHORED, Verdict};
 use memintro_analysis::leaks::unused::Read;
+use memintro_analysis::text::units::hundredths;
 
 use crate::classes::Classes;
 use crate::followed::Followed;
@@ -122,7 +123,7 @@ pub fn write(
         allocator: allocator(image).to_owned(),
         judges_chunks: !is_part,
         mode: followed.mode.to_owned(),
-        searched: (searched as i64, (took * 100.0).round() / 100.0),
+        searched: (searched as i64, hundredths(took)),
         notes,
         groups: rows,
         ..Leaks::default()

@@ -31,7 +31,7 @@ impl Measure {
             Self::Bytes => units::bytes(number.value as i64),
             Self::Ms => format!("{} ms", count(number.value.round() as i64)),
             Self::Count if number.is_whole => count(number.value as i64),
-            Self::Count => format!("{:?}", (number.value * 100.0).round() / 100.0),
+            Self::Count => format!("{:?}", units::hundredths(number.value)),
         }
     }
 

@@ -79,6 +79,12 @@ pub fn uncertain(value: i64, error: f64, interval: Option<(i64, i64)>, format: f
     }
 }
 
+/// The number with two decimals.
+#[must_use]
+pub fn hundredths(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,9 +8,9 @@ use super::{Account, Row, verdict};
 use crate::advice::Advice;
 use crate::copy_end;
 use crate::copy_lines::{self, CopyLines, Shape, named, numbers};
-use crate::text::units::bytes;
+use crate::text::units::{bytes, hundredths};
 
-/// What follows each word of the copy's lines.
+/// What follows each word of the copy's lines that only this one writes.
 const SHAPES: &[(&str, Shape)] = &[
     ("own_pages", numbers(5)),
     ("own_code", numbers(3)),
@@ -30,24 +30,15 @@ const SHAPES: &[(&str, Shape)] = &[
     ("heap_empty", numbers(2)),
     ("heap_pages", numbers(1)),
     ("stack", named(2)),
-    ("glibc", numbers(1)),
-    ("busy", numbers(1)),
-    ("broken", named(1)),
-    ("arena", numbers(8)),
-    ("tcache", numbers(4)),
-    ("fast", numbers(3)),
     ("bin", numbers(3)),
     ("tcache_bin", numbers(3)),
     ("fast_bin", numbers(3)),
-    ("mmapped", numbers(3)),
     ("counted", numbers(2)),
     ("anonymous", numbers(1)),
     ("type", named(3)),
     ("imemo", named(3)),
     ("searched", numbers(1)),
     ("site", numbers(4)),
-    ("stage", numbers(1)),
-    ("lost", numbers(1)),
 ];
 /// Between the figures of all pages and those of shared pages alone.
 const AGAIN: &[u8] = b"\nagain 1\n";
@@ -145,7 +136,7 @@ impl Counted {
         let mut account = Account {
             rss: self.all.sum("rss"),
             allocator: facts.allocator.to_owned(),
-            pause_ms: (facts.pause_ms * 100.0).round() / 100.0,
+            pause_ms: hundredths(facts.pause_ms),
             notes: reading.notes(),
             rows: AccountRow::ALL.iter().map(row).collect(),
             verdict: Vec::new(),
@@ -192,13 +183,12 @@ pub(super) struct Reading<'a> {
 impl<'a> Reading<'a> {
     fn new(lines: &'a CopyLines, facts: &'a Facts<'a>, own: &'a [(&'static str, u64)]) -> Self {
         let sum = |word, place| lines.sum_at(word, place);
-        let cached = sum("tcache", 2) + sum("fast", 1);
         let mut reading = Self {
             lines,
             facts,
             own,
-            used: (sum("arena", 2) + sum("mmapped", 2) - cached).max(0),
-            free: sum("arena", 3) + sum("arena", 4) + cached,
+            used: (sum("arena", 2) + sum("mmapped", 2) - lines.cached_bytes()).max(0),
+            free: lines.free_bytes(),
             used_size: sum("arena", 5) + sum("mmapped", 1) - sum("tcache", 3) - sum("fast", 2),
             anonymous: sum("anonymous", 0) + sum("other", 0),
             share: 0.0,

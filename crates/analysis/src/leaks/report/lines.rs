@@ -1,9 +1,9 @@
 //! What frozen copies of the process have found, line by line.
 
-use crate::copy_lines::{CopyLines, Row, Shape, addressed, named, numbers};
+use crate::copy_lines::{CopyLines, Row, Shape, addressed, numbers};
 use crate::text::units::{bytes, counted};
 
-/// What follows each word of the copy's lines.
+/// What follows each word of the copy's lines that only this one writes.
 const SHAPES: &[(&str, Shape)] = &[
     ("unreadable", numbers(1)),
     ("registers", numbers(3)),
@@ -12,13 +12,6 @@ const SHAPES: &[(&str, Shape)] = &[
     ("no_pagemap", numbers(1)),
     ("followed", numbers(1)),
     ("sampled", numbers(1)),
-    ("glibc", numbers(1)),
-    ("busy", numbers(1)),
-    ("broken", named(1)),
-    ("arena", numbers(8)),
-    ("tcache", numbers(4)),
-    ("fast", numbers(3)),
-    ("mmapped", numbers(3)),
     ("chunks", numbers(1)),
     ("given_up", numbers(1)),
     ("searched", numbers(2)),
@@ -29,8 +22,6 @@ const SHAPES: &[(&str, Shape)] = &[
     ("anchored", numbers(11)),
     ("anchored_all", numbers(2)),
     ("owner", numbers(7)),
-    ("stage", numbers(1)),
-    ("lost", numbers(1)),
 ];
 /// Instead of the number of a call site.
 pub const NO_SITE: u32 = u32::MAX;

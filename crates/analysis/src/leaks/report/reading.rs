@@ -10,7 +10,7 @@ use crate::copy_end;
 use crate::copy_lines::Row;
 use crate::json::shown;
 use crate::text::printable;
-use crate::text::units::{bytes, count, counted};
+use crate::text::units::{bytes, count, counted, hundredths};
 
 /// Instead of a thread's number (ext/memintro/src/leaks/roots.rs).
 const CALLER: u64 = 1 << 22;
@@ -59,13 +59,13 @@ pub fn read(look: &Look, before: Option<&Look>, facts: Facts<'_>) -> Result<Leak
     let leaks = Leaks {
         lost: reading.lost(),
         scanned: (look.sum("scanned", 0), look.sum("scanned", 1)),
-        free_bytes: look.has_chunks().then(|| reading.free_bytes()),
+        free_bytes: look.has_chunks().then(|| look.lines.free_bytes()),
         allocator: facts.allocator.to_owned(),
         judges_chunks: look.has_chunks(),
         mode: facts.mode.to_owned(),
         copies: facts.copies,
-        searched: (look.sum("searched", 0), rounded(look.sum("searched", 1) as f64 / 1e6)),
-        pause_ms: rounded(facts.pause_ms),
+        searched: (look.sum("searched", 0), hundredths(look.sum("searched", 1) as f64 / 1e6)),
+        pause_ms: hundredths(facts.pause_ms),
         is_collected: Some(facts.is_collected),
         verdict: Vec::new(),
         notes: reading.notes(),
@@ -116,10 +116,6 @@ impl Look {
     }
 }
 
-fn rounded(number: f64) -> f64 {
-    (number * 100.0).round() / 100.0
-}
-
 struct Reading<'a> {
     look: &'a Look,
     facts: &'a Facts<'a>,
@@ -162,7 +158,7 @@ impl<'a> Reading<'a> {
             groups.push(Group {
                 verdict: Verdict::FreeButKept,
                 count: pieces,
-                bytes: self.free_bytes(),
+                bytes: self.look.lines.free_bytes(),
                 ..Group::default()
             });
         }
@@ -230,11 +226,6 @@ impl<'a> Reading<'a> {
         ids.dedup();
         let rubys = if ids.is_empty() { Vec::new() } else { (self.facts.rubys)(&ids) };
         rubys.into_iter().filter_map(|id| self.name(id.into())).collect()
-    }
-
-    fn free_bytes(&self) -> i64 {
-        let sum = |word, place| self.look.sum(word, place);
-        sum("arena", 3) + sum("arena", 4) + sum("tcache", 2) + sum("fast", 1)
     }
 
     fn notes(&self) -> Vec<String> {
